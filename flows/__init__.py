@@ -1,0 +1,1 @@
+"""When, and in which order: Prefect flows and the command line. No arithmetic."""

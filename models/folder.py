@@ -1,0 +1,120 @@
+"""
+A model folder: weights (safetensors), tokenizer, recipe, lineage and model card, and the model that they make.
+
+Nothing in it is executed when it is read.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_model, save_model
+from tokenizers import Tokenizer
+
+from models.method import Method, resolve
+from models.recipe import Recipe, RecipeError, parse
+
+WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = "weights.safetensors", "tokenizer.json", "recipe.json", "lineage.json", "README.md"
+ROWS = 512  # texts encoded at once; sorted by length first, so little of it is padding
+
+
+class FolderError(ValueError):
+    """A folder that is no model, or not a whole one."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a folder can do: `encode` texts to vectors, and `score` vectors in the geometry that was trained."""
+
+    method: Method
+    tokenizer: Tokenizer
+    lineage: Mapping[str, Any]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The resolved recipe that it was trained by."""
+        return self.method.recipe
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return sum(width for _, width in self.method.widths())
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Vectors of texts, [N, D] float32, in the order given."""
+        encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return self.encode_tokens([entry.ids or [0] for entry in encoded])
+
+    def encode_tokens(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+        """Vectors of texts that are vocabulary numbers already, [N, D] float32."""
+        vectors = np.empty((len(ids), self.width), dtype=np.float32)
+        order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
+        for start in range(0, len(order), ROWS):
+            rows = order[start : start + ROWS]
+            vectors[rows] = self._encode([ids[at] for at in rows])
+        return vectors
+
+    def score(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
+        """How well right vectors answer left ones, [M, N]; larger is better."""
+        return self.method.score(torch.from_numpy(left), torch.from_numpy(right)).numpy()
+
+    def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
+        length_L = torch.tensor([len(row) for row in ids])
+        ids_LT = torch.zeros(len(ids), int(length_L.max()), dtype=torch.int64)
+        for at, row in enumerate(ids):
+            ids_LT[at, : len(row)] = torch.tensor(row)
+        return self.method.readout(ids_LT, length_L).numpy()
+
+
+def save(folder: Path, method: Method, tokenizer: str, lineage: Mapping[str, Any], card: str) -> None:
+    """Write a model folder; `tokenizer` is its JSON. Files that are there are replaced."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_model(method, str(folder / WEIGHTS))
+    (folder / TOKENIZER).write_text(tokenizer, encoding="utf-8")
+    (folder / RECIPE).write_text(method.recipe.model_dump_json(indent=1), encoding="utf-8")
+    (folder / LINEAGE).write_text(json.dumps(dict(lineage), indent=1, ensure_ascii=False), encoding="utf-8")
+    (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def load(path: str | Path) -> Model:
+    """
+    The model in a folder, ready to encode.
+
+    Raises:
+        FolderError: a file is missing or damaged; the message names it.
+    """
+    folder = Path(path)
+    missing = [name for name in (WEIGHTS, TOKENIZER, RECIPE, LINEAGE) if not (folder / name).is_file()]
+    if missing:
+        raise FolderError(f"{folder} is no model folder: no {', '.join(missing)}; give the folder that `firth retrain` names")
+    try:
+        recipe = resolve(parse(json.loads((folder / RECIPE).read_text(encoding="utf-8"))))
+        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+        lineage = json.loads((folder / LINEAGE).read_text(encoding="utf-8"))
+        method = _empty(recipe, tokenizer.get_vocab_size(), folder)
+        load_model(method, str(folder / WEIGHTS))
+    except (ValueError, RuntimeError, OSError, RecipeError) as error:
+        raise FolderError(f"{folder} is damaged: {error}") from error
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(recipe.tokenizer.most_tokens)
+    return Model(method.eval(), tokenizer, lineage)
+
+
+def _empty(recipe: Recipe, vocabulary: int, folder: Path) -> Method:
+    """A method of the right shapes; ready tables get theirs from the weights."""
+    from safetensors import safe_open
+
+    tables: dict[str, torch.Tensor] = {}
+    with safe_open(str(folder / WEIGHTS), framework="pt") as weights:
+        shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118  no iterator
+    for tower in recipe.encoder.towers:
+        table = str(recipe.encoder.tower(tower).get("table", ""))
+        shape = shapes.get(f"towers.{tower}.words.weight")
+        if table and table not in recipe.encoder.towers and shape:
+            tables[table] = torch.zeros(*shape)
+    return Method(recipe, vocabulary, tables)

@@ -1,0 +1,38 @@
+"""How the weights move: optimizer, rate over time, clipping."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.recipe import Training
+
+
+def optimizer(parameters: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
+    """The recipe's optimizer; weight decay as in its paper, on every parameter."""
+    if training.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=training.rate, weight_decay=training.weight_decay)
+    kind: Any = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=training.rate, betas=training.betas, weight_decay=training.weight_decay, fused=True)
+
+
+def rate(training: Training, step: int, steps: int) -> float:
+    """Learning rate of step `step` (from 0) of `steps`."""
+    rising = training.warmup * steps
+    if step < rising:
+        return training.rate * (step + 1) / rising
+    if training.schedule == "linear":
+        return training.rate * (steps - step) / max(1.0, steps - rising)
+    return training.rate
+
+
+def clip(parameters: list[nn.Parameter], training: Training) -> None:
+    """Scale gradients down to norm `clip`: of all together, or of each tensor by itself."""
+    if training.clip is None:
+        return
+    if training.clip_by == "global":
+        nn.utils.clip_grad_norm_(parameters, training.clip)
+        return
+    for parameter in parameters:
+        if parameter.grad is not None:
+            nn.utils.clip_grad_norm_([parameter], training.clip)

@@ -1,0 +1,273 @@
+"""
+A recipe: everything that decides what is trained, read once from TOML into frozen models.
+
+Unknown keys and names are refused and the known ones listed. This file imports no torch, so that data workers can read
+a recipe cheaply; names of parts (`similarity.kind` and the like) are checked by `models.method.resolve`.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used: what is wrong, what was got, what would be right."""
+
+
+class Part(BaseModel):
+    """Base of all settings: frozen, and closed to keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Choice(Part):
+    """A named part and its options, `{ kind = "cosine", temperature = 0.05 }`; written flat, as it is read."""
+
+    kind: str
+    options: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"kind": value}
+        if isinstance(value, Mapping) and "options" not in value:
+            return {"kind": value.get("kind"), "options": {k: v for k, v in value.items() if k != "kind"}}
+        return value
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        return {"kind": self.kind, **self.options}
+
+
+class Corpus(Part):
+    """How the source's records become documents. Columns are names in the source; sizes are in characters or bytes."""
+
+    name: str = Field("", description="the vocabulary is trained once per name; empty: a digest of the source's URI")
+    text: str = Field("text", description="column that holds the text")
+    document: tuple[str, ...] = Field((), description="columns that together name a document; empty: `id` if present")
+    order: tuple[str, ...] = Field((), description="columns to sort a document's rows by; empty: as in the file")
+    title: str = Field("", description="column with the document's title; empty: none")
+    language: str = Field("en", description="ISO 639 code, for cutting sentences")
+    language_column: str = Field("", description="column that holds each row's language code; empty: none")
+    lines: bool = Field(False, description="text files hold a sentence a line, a blank line between documents")
+    scattered: Literal["refuse", "sort"] = Field("refuse", description="what to do when a document's rows lie apart")
+    longest: int = Field(1_000_000, ge=1, description="characters; a longer line or value goes to quarantine")
+    held_out: float = Field(0.1, ge=0, lt=1, description="share of documents kept for evaluation, by digest of the id")
+    shard_bytes: int = Field(8_000_000, ge=1, description="text bytes of a shard, about; also the most of a bucket")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {k: (v,) if k in ("document", "order") and isinstance(v, str) else v for k, v in value.items()}
+        return value
+
+
+class Tokenizer(Part):
+    """The vocabulary: trained once per corpus name, then pinned, so that growth does not redo all tokens."""
+
+    kind: Literal["word-level", "wordpiece", "saved"] = "word-level"
+    path: str = Field("", description="kind `saved`: a tokenizer.json, or a folder that holds one")
+    size: int = Field(50_000, ge=3, description="entries, special ones included")
+    lowercase: bool = False
+    most_tokens: int = Field(50, ge=1, description="a longer sentence is cut, and counted")
+    sample: int = Field(2_000_000, ge=1, description="sentences to train on at most, evenly from all shards")
+    refresh: int = Field(0, ge=0, description="raise it to train the vocabulary anew")
+
+
+class Batches(Part):
+    """Rows that are read together. All counts are rows of the batches table."""
+
+    rows: int = Field(400, ge=2, le=65_536, description="rows of a batch")
+    run: int = Field(400, ge=2, description="neighbouring sentences that stand together at most")
+    lane_rows: int = Field(100, ge=1, description="rows that are encoded together; no part of the cluster's size")
+    bucket_rows: int = Field(400_000, ge=1, description="rows shuffled in memory at once")
+
+
+class Encoder(Part):
+    """Towers are sets of weights; `[encoder.f]` overrides for tower f what all share."""
+
+    kind: str
+    towers: tuple[str, ...] = ("f",)
+    options: dict[str, Any] = {}
+    own: dict[str, dict[str, Any]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or "options" in value or "own" in value:
+            return value
+        towers = tuple(value.get("towers", ("f",)))
+        rest = {k: v for k, v in value.items() if k not in ("kind", "towers")}
+        own = {k: rest.pop(k) for k in towers if k in rest}
+        return {"kind": value.get("kind"), "towers": towers, "options": rest, "own": own}
+
+    @model_serializer
+    def _flat(self) -> dict[str, Any]:
+        return {"kind": self.kind, "towers": list(self.towers), **self.options, **self.own}
+
+    def tower(self, name: str) -> dict[str, Any]:
+        """The options of one tower: what all share, and its own on top."""
+        return {**self.options, **self.own.get(name, {})}
+
+
+class Term(Part):
+    """One summand of the loss: whose vectors are compared, with what, and what the scores should say."""
+
+    anchor: str = Field("", description="tower of the anchors; empty: the first")
+    candidate: str = Field("", description="tower of the candidates; empty: the anchor's")
+    candidates: Choice
+    similarity: Choice
+    objective: Choice
+    weight: float = 1.0
+    reduce: Literal["mean", "sum"] = Field("mean", description="divide by the count over the whole batch, or by 1")
+
+
+class Training(Part):
+    """How the weights move. Neither the number of workers nor their hardware stands here."""
+
+    epochs: int = Field(1, ge=1)
+    steps: int | None = Field(None, ge=1, description="end after so many steps, in whichever epoch")
+    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    rate: float = Field(0.0005, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = Field(0.0, ge=0)
+    schedule: Literal["constant", "linear"] = Field("constant", description="linear: down to 0 at the last step")
+    warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps in which the rate rises from 0")
+    clip: float | None = Field(None, gt=0, description="largest gradient norm")
+    clip_by: Literal["global", "tensor"] = "global"
+    precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto"
+    cached: bool = Field(False, description="encode twice to hold one lane at a time in memory; the same result")
+    start: str = Field("fresh", description="`fresh`, or the path of a model folder to start from")
+    seed: int = 0
+    log_steps: int = Field(10, ge=1)
+    checkpoint_steps: int | None = Field(None, ge=1, description="default: a tenth of the run")
+
+
+class Readout(Part):
+    """What a text's vector is after training: the towers' vectors, one behind the other."""
+
+    towers: tuple[str, ...] = Field((), description="empty: the first tower")
+    normalise: bool = Field(False, description="scale each tower's vector to length 1 first")
+
+
+class Recipe(Part):
+    """The whole of a method; see each part."""
+
+    name: str
+    source: str = Field("", description="paper, or who decided the numbers")
+    corpus: Corpus = Corpus()
+    tokenizer: Tokenizer = Tokenizer()
+    pairs: Choice = Choice(kind="neighbours", options={"context_size": 1})
+    batches: Batches = Batches()
+    encoder: Encoder
+    terms: tuple[Term, ...] = Field(min_length=1)
+    training: Training = Training()
+    readout: Readout = Readout()
+    evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)
+
+    @model_validator(mode="after")
+    def _towers_exist(self) -> Self:
+        towers = self.encoder.towers
+        named = [(f"terms.{i}.{side}", getattr(t, side)) for i, t in enumerate(self.terms) for side in ("anchor", "candidate")]
+        named += [("readout.towers", name) for name in self.readout.towers]
+        for where, name in named:
+            if name and name not in towers:
+                raise ValueError(f'{where} is "{name}"; towers of encoder: {", ".join(towers)}')
+        return self
+
+
+def known() -> dict[str, Path]:
+    """Name and path of every recipe that is installed with the package."""
+    found = [Path(str(entry)) for entry in files("recipes").iterdir() if entry.name.endswith(".toml")]
+    return {path.stem: path for path in sorted(found)}
+
+
+def load(name_or_path: str, overrides: Iterable[str] = ()) -> Recipe:
+    """
+    Read a recipe by name or by path, with `KEY=VALUE` overrides such as `training.epochs=2`.
+
+    Raises:
+        RecipeError: no such recipe, key or value; the message names the known ones.
+    """
+    path = known().get(name_or_path, Path(name_or_path))
+    if not path.is_file():
+        raise RecipeError(f'no recipe "{name_or_path}"; known: {", ".join(known())}; or give the path of a .toml file')
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"recipe {path}: not TOML: {error}") from None
+    tree.setdefault("name", path.stem)
+    for override in overrides:
+        _put(tree, override)
+    return parse(tree)
+
+
+def parse(tree: Mapping[str, Any]) -> Recipe:
+    """
+    Check a recipe that lies in memory.
+
+    Raises:
+        RecipeError: every wrong key or value, each with what would be right.
+    """
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        faults = "; ".join(_fault(item) for item in error.errors())
+        raise RecipeError(f"recipe {tree.get('name', '?')}: {faults}") from None
+
+
+def digest(*parts: Any) -> str:
+    """A short, stable name (16 hex digits) for settings or for anything that JSON can say."""
+    plain = [part.model_dump(mode="json") if isinstance(part, BaseModel) else part for part in parts]
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _put(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f'"{override}" is not KEY=VALUE, as in training.epochs=2')
+    *path, last = key.strip().split(".")
+    for name in path:
+        below = tree[int(name)] if isinstance(tree, list) and name.isdigit() else tree.setdefault(name, {})
+        if not isinstance(below, dict | list):
+            raise RecipeError(f'"{override}": {name} is a value, not a group of settings')
+        tree = below  # type: ignore[assignment]
+    if isinstance(tree, list):
+        tree[int(last)] = _value(text)
+    else:
+        tree[last] = _value(text)
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word is a string: corpus.text=body
+
+
+def _fault(item: Any) -> str:
+    where = ".".join(str(step) for step in item["loc"])
+    if item["type"] == "extra_forbidden":
+        return f'unknown key "{where}"; known: {", ".join(_keys(item["loc"][:-1]))}'
+    if item["type"] == "missing":
+        return f'key "{where}" is missing'
+    return f'{where or "recipe"} is {item["input"]!r}: {item["msg"]}' if item["type"] != "value_error" else str(item["msg"])
+
+
+def _keys(path: tuple[Any, ...]) -> list[str]:
+    model: Any = Recipe
+    for step in path:
+        if isinstance(step, int):
+            continue
+        annotation = model.model_fields[step].annotation
+        model = next((a for a in getattr(annotation, "__args__", ()) if isinstance(a, type)), annotation)
+    return sorted(model.model_fields)

@@ -1,0 +1,56 @@
+"""Similarities: vectors of anchors and candidates to a score for each pair of them."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+SMALLEST_NORM = 1e-12  # a vector of zeros has cosine 0 with everything, not NaN
+
+
+def dot(anchor_AD: Tensor, candidate_CD: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """
+    Inner product of every anchor with every candidate.
+
+        score[a, c] = sum over d of anchor[a, d] candidate[c, d] / temperature
+
+    Args:
+        anchor_AD: vectors, no unit.
+        candidate_CD: vectors of the same width.
+        temperature: positive, no unit; smaller sharpens the softmax that follows.
+    Returns:
+        Scores [A, C], unbounded; unchanged when both sides are turned by one rotation.
+    Raises:
+        ValueError: the temperature is not positive.
+    Source:
+        Logeswaran and Lee 2018, section 3: the classifier is an inner product and nothing else.
+    """
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}; it divides the scores and must be above 0")
+    return (anchor_AD / temperature) @ candidate_CD.T  # dividing [A, D] is cheaper than dividing [A, C]
+
+
+def cosine(anchor_AD: Tensor, candidate_CD: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """
+    Cosine of the angle between every anchor and every candidate.
+
+        score[a, c] = anchor[a] . candidate[c] / ( |anchor[a]| |candidate[c]| temperature )
+
+    Args:
+        anchor_AD: vectors, any length.
+        candidate_CD: vectors of the same width.
+        temperature: positive, no unit; smaller sharpens the softmax that follows.
+    Returns:
+        Scores [A, C] from -1 / temperature to 1 / temperature; 0 where a vector is all zeros.
+    Raises:
+        ValueError: the temperature is not positive.
+    Source:
+        Gao, Yao and Chen 2021 (SimCSE), equation 1.
+    """
+    return dot(_unit(anchor_AD), _unit(candidate_CD), temperature=temperature)
+
+
+def _unit(vector_BD: Tensor) -> Tensor:
+    return nn.functional.normalize(vector_BD, dim=1, eps=SMALLEST_NORM)
+
+
+SIMILARITIES: dict[str, Callable[..., Tensor]] = {"cosine": cosine, "dot": dot}

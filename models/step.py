@@ -1,0 +1,218 @@
+"""
+One training step, the same on one worker and on many.
+
+A batch is cut into lanes of fixed size in order of (length, row); workers take lanes round-robin. Each encodes its
+lanes, all vectors are gathered with their gradient and put back into batch order, each scores its own anchors against
+all candidates, and one reduction sums the gradients. A lane's randomness comes from (seed, step, lane), never from the
+worker, so nothing but rounding depends on how many there are. With `cached`, lanes are encoded twice: once without a
+graph for the scores, and once more from the same random state, to take their gradient; one lane is in memory at a time.
+
+Gradient caching: Gao, Zhang, Han and Callan 2021, Scaling deep contrastive learning batch size under memory limited
+setup.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from models.candidates import Rows
+from models.method import Method
+
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch as read: the texts' numbers one behind the other, and what the table says of its rows."""
+
+    flat_ids: Tensor
+    length_B: Tensor
+    rows: Rows
+
+    def padded(self, row_L: Tensor) -> tuple[Tensor, Tensor]:
+        """Numbers and lengths of some rows, [L, T] and [L]; padding is 0."""
+        length_L = self.length_B[row_L]
+        start_L = (self.length_B.cumsum(0) - self.length_B)[row_L]
+        place_T = torch.arange(int(length_L.max()))
+        inside_LT = place_T < length_L[:, None]
+        at_LT = (start_L[:, None] + place_T).where(inside_LT, 0)
+        return self.flat_ids[at_LT].where(inside_LT, 0), length_L
+
+
+@dataclass(frozen=True)
+class World:
+    """Who takes part in a step; the default is one worker without a process group."""
+
+    rank: int = 0
+    size: int = 1
+    device: torch.device = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a step needs to know beside the batch."""
+
+    seed: int
+    lane_rows: int
+    precision: str = "fp32"
+    cached: bool = False
+
+    def autocast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Open over all lanes of a step: casts of weights are kept until it closes."""
+        return torch.autocast(device.type, torch.bfloat16) if self.precision == "bf16" else nullcontext()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Rows that are encoded together, and their number among the batch's lanes."""
+
+    number: int
+    row_L: Tensor
+
+
+def lanes(length_B: Tensor, lane_rows: int) -> list[Lane]:
+    """A batch's rows in order of (length, row), cut into lanes of `lane_rows`; the last may be shorter."""
+    order_B = torch.sort(length_B, stable=True).indices
+    return [Lane(number, row_L) for number, row_L in enumerate(order_B.split(lane_rows))]
+
+
+def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world: World) -> float:
+    """
+    Put the gradient of step `number` into the method's parameters; returns the loss of the whole batch.
+
+    Raises:
+        FloatingPointError: the loss is not finite.
+    """
+    every = lanes(batch.length_B, setup.lane_rows)
+    mine = every[world.rank :: world.size]
+    encode = Encode(method, batch, number, setup, world)
+    with setup.autocast(world.device):
+        vectors = [encode(lane, graph=not setup.cached) for lane in mine]
+    leaf_ND = torch.cat([encode.nothing(), *(vector_LD.detach() for vector_LD in vectors)]).requires_grad_()
+    loss = _loss(method, batch, every, leaf_ND, world)
+    loss.backward()
+    assert leaf_ND.grad is not None
+    with setup.autocast(world.device) if setup.cached else nullcontext():
+        for lane, vector_LD, gradient_LD in zip(mine, vectors, leaf_ND.grad.split([len(v) for v in vectors]), strict=True):
+            again_LD = encode(lane, graph=True) if setup.cached else vector_LD
+            if again_LD.requires_grad:
+                again_LD.backward(gradient_LD)
+    return _reduced(method, loss.detach(), number, world)
+
+
+@dataclass(frozen=True)
+class Encode:
+    """The vectors of a lane, all towers side by side, [L, D of all towers]; the same whenever it is called."""
+
+    method: Method
+    batch: Batch
+    number: int
+    setup: Setup
+    world: World
+
+    def __call__(self, lane: Lane, graph: bool) -> Tensor:
+        ids_LT, length_L = (part.to(self.world.device) for part in self.batch.padded(lane.row_L))
+        shared = self._shared_masks()
+        torch.manual_seed(step_seed(self.setup.seed, self.number, lane.number))
+        with torch.set_grad_enabled(graph):
+            vectors = [self.method.encode(tower, ids_LT, length_L, shared.get(tower)) for tower in self.method.used]
+            return torch.cat(vectors, dim=1)
+
+    def nothing(self) -> Tensor:
+        """The vectors of no lane, [0, D of all towers]."""
+        width = sum(int(self.method.towers[tower].width) for tower in self.method.used)
+        return torch.zeros(0, width, dtype=_vector_type(self.setup), device=self.world.device)
+
+    def _shared_masks(self) -> Mapping[str, Tensor]:
+        """Dropout masks that all rows of the batch share; towers of one word width share them too."""
+        masks = {}
+        for tower in self.method.used:
+            drop, table = self.method.towers[tower].drop, self.method.towers[tower].words.weight
+            if drop.active and drop.shared:
+                draw = torch.Generator().manual_seed(step_seed(self.setup.seed, self.number, -1))
+                keep = torch.rand(table.shape[1], generator=draw) >= drop.rate
+                masks[tower] = keep.to(table.device, table.dtype)
+        return masks
+
+
+def step_seed(seed: int, number: int, lane: int, purpose: int = 0) -> int:
+    """A lane's random state; lane -1 is what the whole batch shares."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB + purpose) % 2**64
+    return ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) % 2**63
+
+
+def _vector_type(setup: Setup) -> torch.dtype:
+    return torch.float64 if setup.precision == "fp64" else torch.float32
+
+
+def _loss(method: Method, batch: Batch, every: list[Lane], leaf_ND: Tensor, world: World) -> Tensor:
+    """My anchors' part of the loss, against the vectors of all workers."""
+    owned = [[lane.row_L for lane in every[rank :: world.size]] for rank in range(world.size)]
+    row_of_rank = [torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64) for rows in owned]
+    vector_BD = _batch_order(leaf_ND, row_of_rank, world)
+    stretches = vector_BD.split([int(method.towers[tower].width) for tower in method.used], dim=1)
+    anchor_A = batch.rows.anchors()
+    mine_A = anchor_A[torch.isin(anchor_A, row_of_rank[world.rank])]
+    rows, vectors = batch.rows.to(world.device), dict(zip(method.used, stretches, strict=True))
+    loss = method.loss(rows, mine_A.to(world.device), vectors, count=max(1, len(anchor_A)))
+    return loss + 0.0 * vector_BD.sum()  # a worker without anchors joins the gather's backward all the same
+
+
+def _batch_order(leaf_ND: Tensor, row_of_rank: list[Tensor], world: World) -> Tensor:
+    most = max(len(rows) for rows in row_of_rank)
+    gathered = Gather.apply(leaf_ND, most, world) if world.size > 1 else leaf_ND
+    at_B = torch.empty(sum(len(rows) for rows in row_of_rank), dtype=torch.int64)
+    for rank, rows in enumerate(row_of_rank):
+        at_B[rows] = rank * most + torch.arange(len(rows))
+    return gathered[at_B.to(leaf_ND.device)]
+
+
+class Gather(torch.autograd.Function):
+    """
+    All workers' vectors, worker by worker, each padded to `most` rows; the gradient flows back to every owner.
+
+    Backward: each worker's loss has a cotangent for every row; they are summed over workers, and each takes its own.
+    Without that sum, or with the others' rows detached, the gradient is that of another loss.
+    """
+
+    @staticmethod
+    def forward(ctx: "torch.autograd.function.FunctionCtx", leaf: Tensor, most: int, world: World) -> Tensor:
+        """[N, D] of this worker to [W * most, D]."""
+        ctx.most, ctx.world, ctx.rows = most, world, len(leaf)  # type: ignore[attr-defined]
+        padded = leaf.new_zeros(most, leaf.shape[1])
+        padded[: len(leaf)] = leaf
+        full = leaf.new_empty(world.size * most, leaf.shape[1])
+        dist.all_gather_into_tensor(full, padded)
+        return full
+
+    @staticmethod
+    def backward(ctx: "torch.autograd.function.FunctionCtx", *grads: Tensor) -> tuple[Tensor, None, None]:
+        """[W * most, D] to [N, D]."""
+        total = grads[0].contiguous()
+        dist.all_reduce(total)
+        start = ctx.world.rank * ctx.most  # type: ignore[attr-defined]
+        return total[start : start + ctx.rows], None, None  # type: ignore[attr-defined]
+
+
+def _reduced(method: Method, loss: Tensor, number: int, world: World) -> float:
+    """Sum gradients and loss over workers in one flat reduction."""
+    if world.size > 1:
+        trained = list(trainable(method))
+        parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in trained]
+        flat = torch.cat([*parts, loss.reshape(1).to(parts[0].dtype)])
+        dist.all_reduce(flat)
+        for parameter, part in zip(trained, flat[:-1].split([p.numel() for p in trained]), strict=True):
+            parameter.grad = part.view_as(parameter)
+        loss = flat[-1]
+    if not torch.isfinite(loss):
+        raise FloatingPointError(f"step {number}: the loss is {loss.item()}; try training.precision=fp32 or a lower rate")
+    return loss.item()
+
+
+def trainable(method: Method) -> Iterator[torch.nn.Parameter]:
+    """Parameters that move, each once, in a fixed order."""
+    return (parameter for parameter in method.parameters() if parameter.requires_grad)

@@ -1,0 +1,253 @@
+"""
+The training set in the order in which it will be read.
+
+An epoch is made in two passes: every shard's documents are cut into runs of neighbouring sentences and scattered to
+buckets, then each bucket is shuffled by runs and packed into batches of equal rows. One bucket is in memory at a time.
+The order depends on the seed, the epoch and the corpus, and on nothing else.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from models.recipe import Batches
+from pipeline.cluster import scratch
+from pipeline.store import Piece, Store, piece_key
+from pipeline.tables import BATCHES, BOTH, FILLER, HELD_OUT
+
+BATCHES_VERSION = 1
+HELD_OUT_VERSION = 1
+GROUP_ROWS = 6_000  # rows of a row group, about: groups of 64 rows cost 10 times the reading time
+
+
+class BatchesError(ValueError):
+    """A corpus that gives no batch."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What batches are made of: for each shard number its sentences, tokens (row-aligned) and pairs."""
+
+    sentences: Mapping[int, Piece]
+    tokens: Mapping[int, Piece]
+    pairs: Mapping[int, Piece]
+    held_out: Piece
+
+    def keys(self) -> tuple[str, ...]:
+        """Every piece that is read, with its shard's number."""
+        rows = zip(self.sentences.items(), self.tokens.values(), self.pairs.values(), strict=True)
+        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for (n, s), t, p in rows), self.held_out.key)
+
+
+def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
+    """The groups of all held-out texts: what repeats one of them leaves training."""
+    inputs = tuple(piece.key for piece in sentences.values())
+    key = piece_key("held_out", HELD_OUT_VERSION, {}, inputs)
+    found = store.piece("held_out", key)
+    if found:
+        return found
+    rows = store.scan(list(sentences.values()), ["held_out", "group"]).filter("held_out").select("group").unique()
+    with_part = rows.collect(engine="streaming")
+    return store.write(HELD_OUT, key, with_part, started=_now(), inputs=inputs)
+
+
+def plan_key(settings: Batches, seed: int, source: Source) -> str:
+    """The key that all epochs of a training set share."""
+    return piece_key("batches", BATCHES_VERSION, [settings.model_dump(), seed], source.keys())
+
+
+def epoch_key(plan: str, epoch: int) -> str:
+    """The key of one epoch's batches."""
+    return f"{plan}-{epoch:04d}"
+
+
+def epoch(store: Store, settings: Batches, seed: int, number: int, source: Source) -> Piece:
+    """
+    The batches of one epoch as a piece; made if absent.
+
+    Raises:
+        BatchesError: fewer training sentences than a batch has rows.
+    """
+    key = epoch_key(plan_key(settings, seed, source), number)
+    found = store.piece("batches", key)
+    if found:
+        return found
+    with store.part("batches", key, inputs=source.keys()) as part:
+        writer = _Writer(store.path(part.file), settings.rows)
+        counts = {"repeats_of_held_out": 0}
+        runs = _scattered(store, settings, seed, number, source, counts)
+        left = pl.DataFrame()
+        for bucket in runs:
+            left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, writer)
+        _finish(left, settings.rows, writer)
+        if writer.batches == 0:
+            raise BatchesError(
+                f"the corpus has {len(left)} training sentences, a batch has {settings.rows} rows: set "
+                f"batches.rows to at most {max(2, len(left))}, or give more text"
+            )
+        writer.close()
+        part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
+        part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
+    assert part.piece is not None
+    return part.piece
+
+
+def shard_runs(
+    sentences: pl.DataFrame,
+    tokens: pl.DataFrame,
+    pairs: pl.DataFrame,
+    held_out: pl.Series,
+    shard: int,
+    run: int,
+    draw: np.random.Generator,
+) -> pl.DataFrame:
+    """
+    A shard's training rows, cut into runs of at most `run` neighbours; the first cut of each stretch is drawn anew.
+
+    Returns:
+        One row a sentence, in order: the columns of `batches` without `answers`, `positives` (texts), `run` (number of
+        the run in this shard).
+    """
+    positives = pairs.group_by("anchor", maintain_order=True).agg("positive")
+    rows = pl.concat([sentences.with_row_index("row"), tokens], how="horizontal")
+    rows = rows.join(positives, left_on="row", right_on="anchor", how="left", maintain_order="left")
+    rows = rows.filter(~pl.col("held_out") & ~pl.col("group").is_in(held_out.implode()))
+    first = (pl.col("document") != pl.col("document").shift(1)) | (pl.col("place") != pl.col("place").shift(1) + 1)
+    rows = rows.with_columns(stretch=first.fill_null(True).cum_sum())
+    offset = pl.Series("offset", draw.integers(0, run, size=int(rows["stretch"].max() or 0) + 1), dtype=pl.UInt32)
+    inside = pl.int_range(pl.len(), dtype=pl.UInt32).over("stretch")
+    rows = rows.with_columns(inside=inside, offset=offset.gather(rows["stretch"])).with_columns(
+        cut=(pl.col("inside") + pl.col("offset")) // run
+    )
+    new_run = (pl.col("stretch") != pl.col("stretch").shift(1)) | (pl.col("cut") != pl.col("cut").shift(1))
+    text = lambda column: column.cast(pl.UInt64) + (shard << 32)
+    return rows.select(
+        text=text(pl.col("row")),
+        tokens="tokens",
+        group="group",
+        positives=pl.col("positive").fill_null([]).list.eval(text(pl.element())),
+        run=(new_run.fill_null(True).cum_sum() - 1).cast(pl.UInt32),
+    )
+
+
+def _scattered(
+    store: Store, settings: Batches, seed: int, number: int, source: Source, counts: dict[str, int]
+) -> Iterator[pl.DataFrame]:
+    """Pass one, then each bucket's rows in an order of runs that is drawn for it."""
+    groups = store.read(source.held_out)["group"]
+    rows = sum(piece.rows for piece in source.sentences.values())
+    buckets = -(-rows // settings.bucket_rows)
+    folder = Path(tempfile.mkdtemp(prefix="firth-batches-", dir=scratch()))
+    try:
+        for shard in source.sentences:
+            draw = np.random.default_rng([seed, number, shard])
+            sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
+            pieces = store.read(source.tokens[shard]), store.read(source.pairs[shard], ["anchor", "positive"])
+            runs = shard_runs(sentences, *pieces, groups, shard, settings.run, draw)
+            counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
+            _scatter(runs, buckets, draw, folder, shard)
+        for bucket in range(buckets):
+            parts = sorted(folder.glob(f"{bucket}-*.parquet"))
+            if parts:
+                yield pl.concat([pl.read_parquet(part) for part in parts]).sort("order", "text").drop("order")
+    finally:
+        shutil.rmtree(folder)
+
+
+def _scatter(runs: pl.DataFrame, buckets: int, draw: np.random.Generator, folder: Path, shard: int) -> None:
+    count = int(runs["run"].max() or 0) + 1 if len(runs) else 0
+    order = pl.Series(draw.integers(0, 1 << 62, size=count), dtype=pl.UInt64)
+    bucket = pl.Series(draw.integers(0, buckets, size=count), dtype=pl.UInt32)
+    runs = runs.with_columns(order=order.gather(runs["run"]), bucket=bucket.gather(runs["run"])).drop("run")
+    for (number,), part in runs.partition_by("bucket", as_dict=True, include_key=False).items():
+        part.write_parquet(folder / f"{number}-{shard:010d}.parquet", compression="lz4")
+
+
+def _pack(rows: pl.DataFrame, size: int, writer: "_Writer") -> pl.DataFrame:
+    """Write all whole batches of some rows; returns the rows that are left."""
+    whole = len(rows) // size * size
+    if whole:
+        writer.write(answered(rows.head(whole), size))
+    return rows.slice(whole)
+
+
+def _finish(left: pl.DataFrame, size: int, writer: "_Writer") -> None:
+    """The last batch, filled up; it is left out where no row of it has an answer, or where it would be the only one."""
+    if left.is_empty() or writer.batches == 0:
+        return
+    batch = answered(left, size)
+    if batch["answers"].list.len().sum():
+        filler = pl.DataFrame(
+            {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]]},
+            schema={name: BATCHES.columns[name].type for name in ("text", "tokens", "side", "group", "answers")},
+        )
+        writer.write(pl.concat([batch, *[filler] * (size - len(batch))]))
+
+
+def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
+    """
+    Rows in batches of `size`, with the row numbers of those of their positives that are in the same batch.
+
+    Args:
+        rows: columns text, tokens, group, positives (texts).
+    Returns:
+        Table `batches`; the answers of a row ascend.
+    """
+    numbered = rows.with_row_index("at").with_columns(batch=pl.col("at") // size, row=pl.col("at") % size)
+    wanted = numbered.select("at", "batch", text="positives").explode("text", empty_as_null=True).drop_nulls("text")
+    found = wanted.join(numbered.select("batch", "text", "row"), on=["batch", "text"], how="inner")
+    answers = found.sort("at", "row").group_by("at", maintain_order=True).agg(answers=pl.col("row").cast(pl.UInt16))
+    whole = numbered.join(answers, on="at", how="left", maintain_order="left")
+    return BATCHES.check(
+        whole.with_columns(pl.col("answers").fill_null([]), side=pl.lit(BOTH, pl.UInt8)).select(
+            "text", pl.col("tokens"), "side", "group", "answers"
+        )
+    )
+
+
+class _Writer:
+    """Appends whole batches to one Parquet file whose row groups hold whole batches."""
+
+    def __init__(self, path: str, rows: int) -> None:
+        import pyarrow.parquet as pq
+
+        self._open = lambda schema: pq.ParquetWriter(path, schema, compression="zstd", compression_level=1)
+        self._file: pq.ParquetWriter | None = None
+        self.rows, self.group_batches = rows, max(1, GROUP_ROWS // rows)
+        self.batches = 0
+        self.counts = {"anchors": 0, "fillers": 0}
+        self._waiting: list[pl.DataFrame] = []
+
+    def write(self, batches: pl.DataFrame) -> None:
+        self.batches += len(batches) // self.rows
+        self.counts["anchors"] += int((batches["answers"].list.len() > 0).sum())
+        self.counts["fillers"] += int((batches["side"] == FILLER).sum())
+        self._waiting.append(batches)
+        size = self.group_batches * self.rows
+        rows = pl.concat(self._waiting)
+        whole = len(rows) // size * size
+        for start in range(0, whole, size):
+            self._group(rows.slice(start, size))
+        self._waiting = [rows.slice(whole)]
+
+    def close(self) -> None:
+        if len(self._waiting[0]):
+            self._group(self._waiting[0])
+        if self._file:
+            self._file.close()
+
+    def _group(self, rows: pl.DataFrame) -> None:
+        table = rows.to_arrow()
+        self._file = self._file or self._open(table.schema)
+        self._file.write_table(table, row_group_size=len(rows))
+
+
+def _now() -> float:
+    import time
+
+    return time.time()

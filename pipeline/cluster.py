@@ -1,0 +1,111 @@
+"""A Ray session, local or joined, and a function mapped over shards with progress and retries."""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pipeline import settings
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]  # done, of how many
+
+RETRIES = 3  # of a task whose worker process or node died; its own errors are not tried again
+OBJECT_STORE = 200_000_000  # bytes; only paths and small records travel
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@contextmanager
+def session(workers: int = 1) -> Iterator[None]:
+    """
+    Ray for whatever the block needs it for: started when first needed, ended with the block.
+
+    The cluster at RAY_ADDRESS is joined if that is set; else one of our own starts on this machine. Within another
+    session nothing is ended.
+    """
+    global _workers
+    import ray
+
+    outer = _workers is not None or ray.is_initialized()
+    _workers = max(workers, _workers or 1)
+    try:
+        yield
+    finally:
+        if not outer:
+            _workers = None
+            if ray.is_initialized():
+                ray.shutdown()
+
+
+def start() -> None:
+    """Start or join Ray, unless it runs."""
+    import ray
+
+    if ray.is_initialized():
+        return
+    common: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(runtime_env={"env_vars": settings.DEFAULTS}, **common)
+    else:
+        cpus = max(processors(), _workers or 1)
+        ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **common)
+
+
+_workers: int | None = None  # training workers that the open session must have room for
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def map_shards(function: Callable[[Item], Result], items: Sequence[Item], progress: Progress = silent) -> list[Result]:
+    """
+    The function's result for each item, in order; each runs in a Ray task on one processor.
+
+    A single item runs in this process. An error of the function ends the whole, as itself; what other tasks had
+    committed to the store stays.
+    """
+    progress(0, len(items))
+    if len(items) < 2:
+        results = [function(item) for item in items]
+        progress(len(items), len(items))
+        return results
+    with session():
+        return _map(function, items, progress)
+
+
+def _map(function: Callable[[Item], Result], items: Sequence[Item], progress: Progress) -> list[Result]:
+    import ray
+
+    start()
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
+    waiting = {task.remote(function, item): number for number, item in enumerate(items)}
+    results: dict[int, Result] = {}
+    try:
+        while waiting:
+            done, _ = ray.wait(list(waiting), num_returns=1)
+            for reference in done:
+                results[waiting.pop(reference)] = ray.get(reference)
+            progress(len(results), len(items))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    finally:
+        for reference in waiting:
+            ray.cancel(reference, force=True)
+    return [results[number] for number in range(len(items))]
+
+
+def _call(function: Callable[[Item], Result], item: Item) -> Result:
+    return function(item)
+
+
+def scratch() -> Path:
+    """A folder of this machine for files that need not outlive the run."""
+    return Path(os.environ.get("FIRTH_SCRATCH", os.environ.get("TMPDIR", "/tmp")))  # noqa: S108

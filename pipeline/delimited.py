@@ -1,0 +1,73 @@
+"""
+CSV, quoted as RFC 4180 says, and TSV, which knows no quotes; the first line names the columns.
+"""
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import csv
+
+from models.recipe import Corpus
+from pipeline import rows
+from pipeline.shard import SourceError
+
+LARGEST_BLOCK = 1 << 30  # arrow counts a block in 32 bits
+
+
+def raw(name: str, data: bytes, tabs: bool, corpus: Corpus) -> pl.DataFrame:
+    """
+    Raw rows of a whole file; `row` counts them from 1 below the header, blank lines left out.
+
+    Raises:
+        SourceError: no header, a column is missing, or the file cannot be cut into rows.
+    """
+    bad: list[tuple[int, str, str]] = []
+
+    def put_aside(row: csv.InvalidRow) -> str:
+        reason = f"{row.actual_columns} values, should be {row.expected_columns}; quote or mend the line"
+        bad.append((row.number - 1, reason, rows.excerpt(row.text)))
+        return "skip"
+
+    table = _table(name, data, tabs, corpus, put_aside)
+    columns = {column: table[column].combine_chunks().cast(pa.large_binary()) for column in table.column_names}
+    aside = [number for number, _, _ in bad]
+    numbers = pl.int_range(1, len(table) + len(bad) + 1, eager=True)
+    good = rows.from_columns(name, numbers.filter(~numbers.is_in(aside)), columns, corpus)
+    if not tabs and data.count(b'"') % 2 and len(good):
+        good = _open_quote(good)
+    lost = pl.DataFrame(
+        {"source": [name] * len(bad), "row": aside, "reason": [b[1] for b in bad], "excerpt": [b[2] for b in bad]},
+        schema_overrides=rows.RAW,
+    )
+    return pl.concat([good, lost], how="diagonal").select(good.columns).sort("row")
+
+
+def _table(name: str, data: bytes, tabs: bool, corpus: Corpus, put_aside: object) -> pa.Table:
+    read = csv.ReadOptions(use_threads=False, block_size=max(1 << 16, min(len(data) + 1, LARGEST_BLOCK)))
+    parse = csv.ParseOptions(
+        delimiter="\t" if tabs else ",",
+        quote_char=False if tabs else '"',
+        newlines_in_values=not tabs,
+        invalid_row_handler=put_aside,
+    )
+    try:
+        header = csv.open_csv(pa.BufferReader(data), read, parse, csv.ConvertOptions(check_utf8=False)).schema.names
+        rows.check_columns(name, corpus, header)
+        wanted = [*rows.named(corpus), *(["id"] if "id" in header and not corpus.document else [])]
+        if twice := [column for column in wanted if header.count(column) > 1]:
+            raise SourceError(f"{name}: column {twice[0]} is there twice; header: {', '.join(header)}; rename one")
+        as_bytes = csv.ConvertOptions(
+            check_utf8=False,
+            include_columns=list(dict.fromkeys(wanted)),
+            column_types=dict.fromkeys(wanted, pa.binary()),
+        )
+        return csv.read_csv(pa.BufferReader(data), read, parse, as_bytes)
+    except pa.ArrowInvalid as error:
+        raise SourceError(f"{name}: cannot be read as CSV: {error}; mend the file or move it away") from None
+
+
+def _open_quote(frame: pl.DataFrame) -> pl.DataFrame:
+    """A quote that is never closed swallows the rest of the file: put that last row aside."""
+    last = pl.col("row") == frame["row"].max()
+    swallowed = last & pl.col("text").str.contains("\n", literal=True)
+    reason = pl.lit("a quote is opened and never closed, and holds all lines to the end of the file; close it")
+    return frame.with_columns(reason=pl.when(swallowed).then(reason).otherwise("reason"))

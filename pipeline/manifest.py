@@ -1,0 +1,126 @@
+"""A table: a small manifest that lists pieces, made from shards by one function, only where a piece is missing."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Self
+
+from models.recipe import digest
+from pipeline.cluster import Progress, map_shards, silent
+from pipeline.store import Piece, Store, piece_key
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The pieces of one table by shard number, and what making them took."""
+
+    name: str
+    key: str
+    pieces: Mapping[int, Piece]
+    seconds: float = 0.0
+    cached: bool = False
+    new: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows of all pieces."""
+        return sum(piece.rows for piece in self.pieces.values())
+
+    def count(self, name: str) -> int:
+        """Sum over pieces of one of their counts."""
+        return sum(piece.counts.get(name, 0) for piece in self.pieces.values())
+
+    def counts(self) -> Counter[str]:
+        """All counts, summed over pieces."""
+        total: Counter[str] = Counter()
+        for piece in self.pieces.values():
+            total.update(piece.counts)
+        return total
+
+    def row(self) -> dict[str, Any]:
+        """The stage as `--json` shows it."""
+        return {
+            "name": self.name,
+            "key": self.key,
+            "seconds": round(self.seconds, 3),
+            "cached": self.cached,
+            "shards_new": self.new,
+            "shards_same": len(self.pieces) - self.new,
+            "rows": self.rows,
+            "quarantined": self.count("quarantined"),
+        }
+
+    @classmethod
+    def open(cls, store: Store, name: str, key: str) -> Self | None:
+        """A table that was committed."""
+        record = store.get(f"tables/{name}/{key}.json")
+        if record is None:
+            return None
+        pieces = {int(number): Piece.of(piece) for number, piece in record["pieces"].items()}
+        return cls(name, key, dict(sorted(pieces.items())), cached=True)
+
+    def commit(self, store: Store) -> None:
+        """Name the pieces; what no manifest names does not count."""
+        pieces = {str(number): asdict(piece) for number, piece in self.pieces.items()}
+        store.create(f"tables/{self.name}/{self.key}.json", {"pieces": pieces})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One missing piece: its key and what it is made of."""
+
+    key: str
+    item: Any
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage over shards: `make(store, key, item)` writes the piece of that key from one shard's item."""
+
+    name: str
+    version: int
+    make: Callable[[Store, str, Any], Piece]
+    parameters: Any = field(default_factory=dict)
+
+
+def run(
+    store: Store,
+    stage: Stage,
+    items: Mapping[int, tuple[tuple[str, ...], Any]],
+    progress: Progress = silent,
+) -> Manifest:
+    """
+    The table of a stage: pieces that exist are used, the others made.
+
+    Args:
+        items: for each shard number the keys of the pieces it reads, and what `make` is given.
+    """
+    started = time.time()
+    keys = {
+        number: piece_key(stage.name, stage.version, stage.parameters, inputs) for number, (inputs, _) in items.items()
+    }
+    key = digest(stage.name, sorted(keys.items()))
+    found = Manifest.open(store, stage.name, key)
+    if found:
+        return Manifest(stage.name, key, found.pieces, time.time() - started, cached=True)
+    pieces = {number: store.piece(stage.name, keys[number]) for number in items}
+    missing = [number for number, piece in pieces.items() if piece is None]
+    made = map_shards(partial(_make, store, stage.make), _jobs(items, keys, missing), progress)
+    whole = {**pieces, **dict(zip(missing, made, strict=True))}
+    sound = {number: piece for number, piece in sorted(whole.items()) if piece is not None}
+    table = Manifest(stage.name, key, sound, time.time() - started, cached=not missing, new=len(missing))
+    table.commit(store)
+    return table
+
+
+def _jobs(
+    items: Mapping[int, tuple[tuple[str, ...], Any]], keys: Mapping[int, str], missing: Sequence[int]
+) -> list[Job]:
+    return [Job(keys[number], items[number][1]) for number in missing]
+
+
+def _make(store: Store, make: Callable[[Store, str, Any], Piece], job: Job) -> Piece:
+    return make(store, job.key, job.item)

@@ -1,0 +1,210 @@
+"""
+Measures of vectors and of ranked lists, on plain numpy arrays; no files, no models.
+
+Ties are always broken against the scorer: a wrong answer that scores as high as the right one stands before it, so a
+constant scorer cannot look good. A score that is no number counts against the scorer too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+
+NoPositive = Literal["drop", "zero", "clean"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the bounds between which it lies with 95 % confidence; unit of the measure."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def spearman(left_N: ArrayLike, right_N: ArrayLike) -> float:
+    """
+    Rank correlation times 100: Pearson's correlation of the ranks, ties taking the mean of theirs.
+
+    Returns:
+        -100 to 100; nan when a side is constant, for then it has no order to agree with.
+    Raises:
+        ValueError: the sides have unlike lengths.
+    """
+    left, right = np.asarray(left_N, float), np.asarray(right_N, float)
+    if left.shape != right.shape or left.ndim != 1:
+        raise ValueError(f"sides of shape {left.shape} and {right.shape}; both should be [N], a number for each pair")
+    x, y = rankdata(left) - (len(left) + 1) / 2, rankdata(right) - (len(right) + 1) / 2
+    spread = np.sqrt(np.dot(x, x) * np.dot(y, y))
+    return float(100 * np.dot(x, y) / spread) if spread > 0 else float("nan")
+
+
+def spearman_all(subsets: Sequence[tuple[ArrayLike, ArrayLike]]) -> float:
+    """
+    One `spearman` over all subsets put behind each other; neither the plain nor the weighted mean of theirs.
+
+    Source:
+        the "all" setting of Gao, Yao and Chen 2021, appendix B, for STS 2012-2016.
+    """
+    left = np.concatenate([np.asarray(side, float) for side, _ in subsets])
+    right = np.concatenate([np.asarray(side, float) for _, side in subsets])
+    return spearman(left, right)
+
+
+def normalised(vector_ND: np.ndarray) -> np.ndarray:
+    """Rows scaled to length 1; a row of zeros stays."""
+    return vector_ND / np.linalg.norm(vector_ND, axis=1, keepdims=True).clip(min=1e-12)
+
+
+def alignment(left_ND: np.ndarray, right_ND: np.ndarray) -> float:
+    """
+    How far right pairs lie apart: mean over rows of |x - y|^2, on vectors of length 1.
+
+    Returns:
+        0 (the same direction) to 4 (opposite).
+    Source:
+        Wang and Isola 2020, section 4.1.1, alpha = 2.
+    """
+    return float(np.square(normalised(left_ND) - normalised(right_ND)).sum(axis=1).mean())
+
+
+def uniformity(vector_ND: np.ndarray, block: int = 1024) -> float:
+    """
+    How evenly vectors fill the sphere: log of the mean over pairs i < j of exp(-2 |x_i - x_j|^2).
+
+    Args:
+        vector_ND: at least two vectors of any length; they are scaled to 1.
+        block: rows compared at once; memory is block * N numbers.
+    Returns:
+        0 (all the same) downwards; nan for fewer than two vectors.
+    Source:
+        Wang and Isola 2020, section 4.1.2, t = 2.
+    """
+    unit_ND, total, size = normalised(vector_ND), 0.0, len(vector_ND)
+    for start in range(0, size, block):
+        dot_BN = unit_ND[start : start + block] @ unit_ND[start:].T
+        near_BN = np.triu(np.exp(4 * dot_BN - 4), k=1)  # |x - y|^2 = 2 - 2 x.y; a vector is no pair with itself
+        total += float(near_BN.sum(dtype=np.float64))
+    pairs = size * (size - 1) / 2
+    return float(np.log(total / pairs)) if pairs else float("nan")
+
+
+def ranks(score_QN: np.ndarray, target_Q: np.ndarray, own_Q: np.ndarray | None = None) -> np.ndarray:
+    """
+    Place of each query's target among the candidates: 1 + how many others score as high or higher.
+
+    Args:
+        score_QN: a query's scores of all candidates.
+        target_Q: column of the right answer.
+        own_Q: column of the query itself, which is no candidate; None: it does not stand among them.
+    Returns:
+        1 (best) to N, or to N - 1 with `own_Q`; int64 [Q].
+    """
+    row_Q = np.arange(len(target_Q))
+    above_QN = ~(score_QN < score_QN[row_Q, target_Q][:, None])  # a nan is not below anything, nor anything below it
+    if own_Q is not None:
+        above_QN[row_Q, own_Q] = False
+    above_QN[row_Q, target_Q] = True
+    return above_QN.sum(axis=1)
+
+
+def from_ranks(rank_Q: np.ndarray, ks: Sequence[int] = (1, 10)) -> dict[str, float]:
+    """Mean reciprocal rank and hit@k of queries that have one right answer each; nan without queries."""
+    if not len(rank_Q):
+        return {"mrr": float("nan"), **{f"hit@{k}": float("nan") for k in ks}}
+    return {"mrr": float((1 / rank_Q).mean()), **{f"hit@{k}": float((rank_Q <= k).mean()) for k in ks}}
+
+
+def ordered(score_C: ArrayLike, label_C: ArrayLike) -> np.ndarray:
+    """Labels (1 right, 0 wrong) by falling score; of equal scores the wrong ones first."""
+    score, label = np.asarray(score_C, float), np.asarray(label_C, int)
+    score = np.where(np.isnan(score), np.where(label == 1, -np.inf, np.inf), score)
+    return label[np.lexsort((label, -score))]
+
+
+def reciprocal_rank(label_C: ArrayLike) -> float:
+    """1 / place of the first right answer of an ordered list; 0 if there is none."""
+    right = np.flatnonzero(label_C)
+    return 1 / (int(right[0]) + 1) if len(right) else 0.0
+
+
+def average_precision(label_C: ArrayLike) -> float:
+    """Mean over right answers of the share of right ones down to their place; 0 if there is none."""
+    place = np.flatnonzero(label_C) + 1
+    return float(np.mean(np.arange(1, len(place) + 1) / place)) if len(place) else 0.0
+
+
+def hit(label_C: ArrayLike, k: int) -> float:
+    """1 if any of the first k answers of an ordered list is right, else 0; `hit` at 1 is P@1."""
+    return float(np.any(np.asarray(label_C)[:k]))
+
+
+def recall(label_C: ArrayLike, k: int) -> float:
+    """Share of the right answers that stand among the first k; 0 if there is none."""
+    label = np.asarray(label_C)
+    return float(label[:k].sum() / label.sum()) if label.any() else 0.0
+
+
+def ranking(
+    lists: Sequence[ArrayLike], *, no_positive: NoPositive = "drop", ks: Sequence[int] = (1,)
+) -> dict[str, float]:
+    """
+    Means over questions of AP, RR, P@1, hit@k and recall@k.
+
+    Args:
+        lists: for each question the labels of its answers, best score first (see `ordered`).
+        no_positive: `drop` leaves out questions without a right answer, `zero` counts them as 0, `clean` leaves out
+            those without a wrong answer too.
+    Returns:
+        map, mrr, p@1, hit@k, recall@k; `questions` counted, `none_right` and `all_right` as they came.
+    Source:
+        `clean` is the TrecQA test set of Rao, He and Lin 2016.
+    """
+    label_lists = [np.asarray(labels, int) for labels in lists]
+    none_right = [not labels.any() for labels in label_lists]
+    all_right = [bool(len(labels)) and bool(labels.all()) for labels in label_lists]
+    left_out = {"drop": none_right, "zero": [False] * len(label_lists), "clean": np.logical_or(none_right, all_right)}
+    if no_positive not in left_out:
+        raise ValueError(f'no_positive is "{no_positive}"; known: {", ".join(left_out)}')
+    kept = [labels for labels, out in zip(label_lists, left_out[no_positive], strict=True) if not out]
+    mean = lambda values: float(np.mean(values)) if values else float("nan")
+    return {
+        "map": mean([average_precision(labels) for labels in kept]),
+        "mrr": mean([reciprocal_rank(labels) for labels in kept]),
+        "p@1": mean([hit(labels, 1) for labels in kept]),
+        **{f"hit@{k}": mean([hit(labels, k) for labels in kept]) for k in ks},
+        **{f"recall@{k}": mean([recall(labels, k) for labels in kept]) for k in ks},
+        "questions": len(kept),
+        "none_right": sum(none_right),
+        "all_right": sum(all_right),
+    }
+
+
+def bootstrap_difference(left_Q: ArrayLike, right_Q: ArrayLike, *, seed: int = 0, draws: int = 10_000) -> Interval:
+    """
+    Mean of `left - right` over queries, and its 95 % interval by the paired percentile bootstrap.
+
+    Queries are drawn with replacement as pairs, so what makes a query hard for both sides cancels.
+
+    Raises:
+        ValueError: unlike lengths, no queries, or a value that is not finite.
+    Source:
+        Efron and Tibshirani 1993, chapter 13; for ranking, Sakai 2006.
+    """
+    left, right = np.asarray(left_Q, float), np.asarray(right_Q, float)
+    if left.shape != right.shape or left.ndim != 1 or not len(left):
+        raise ValueError(f"sides of shape {left.shape} and {right.shape}; both should be [Q], a value for each query")
+    difference_Q = left - right
+    if not np.isfinite(difference_Q).all():
+        where = np.flatnonzero(~np.isfinite(difference_Q))[:5].tolist()
+        raise ValueError(f"queries {where} have a difference that is not finite; score every query on both sides")
+    means, random, size = np.empty(draws), np.random.default_rng(seed), len(difference_Q)
+    step = max(1, 1_000_000 // size)  # about 4 MB of row numbers at once; measured .6 s for 20,000 queries
+    for start in range(0, draws, step):
+        count = min(step, draws - start)
+        means[start : start + count] = difference_Q[random.integers(size, size=(count, size), dtype=np.uint32)].mean(1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return Interval(float(difference_Q.mean()), float(low), float(high))

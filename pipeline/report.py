@@ -1,0 +1,208 @@
+"""
+The scoreboard: the page at the end of `firth retrain`, made from the same result that `--json` prints.
+
+It says what was read, what was dropped and why, what was trained, how it scores beside BM25 and chance, and where the
+model lies. It reads the same in a terminal and in a log file.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from math import isfinite
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.table import Table
+from rich.text import Text
+
+SIDES = ("bm25", "random")  # baselines that have a column of their own; chance is shown by that name
+HEADINGS = {"": "model", "bm25": "BM25", "random": "chance"}
+COUNTS = ("queries", "candidates", "same_text", "repeated")
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def scoreboard(result: Mapping[str, Any]) -> Group:
+    """
+    What a run did, as a page for people.
+
+    Args:
+        result: what `--json` prints; a part that is missing or empty is left out.
+    """
+    parts = (_head(result), _stages(result), _drops(result), _training(result), _scores(result), _where(result))
+    return Group(*(part for section in parts for part in section))
+
+
+def _head(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    yield Rule(Text(f"firth  {result.get('recipe') or ''}", "bold"), style="dim", align="left")
+    yield _pairs({"corpus": result.get("corpus"), "store": result.get("store")})
+
+
+def _stages(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    stages = result.get("stages") or []
+    if not stages:
+        return
+    table = _table("stage", "rows", "new", "same", "gone", "set aside", "seconds", left=("stage",))
+    for stage in stages:
+        shards = [_number(stage.get(f"shards_{which}") or 0, empty="·") for which in ("new", "same", "gone")]
+        aside = Text(_number(stage.get("quarantined") or 0, empty="·"), "yellow" if stage.get("quarantined") else "")
+        took = "cached" if stage.get("cached") else f"{stage.get('seconds') or 0:,.1f}"
+        style = "dim" if stage.get("cached") else ""
+        table.add_row(stage["name"], _number(stage.get("rows")), *shards, aside, took, style=style)
+    yield from _section("Stages", table)
+    work = sum(stage.get("seconds") or 0 for stage in stages)
+    done = sum(bool(stage.get("cached")) for stage in stages)
+    yield _line(
+        f"{_seconds(work)} of work, {done} of {len(stages)} stages were there already; new, same and gone count shards"
+    )
+
+
+def _drops(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    dropped = {reason: count for reason, count in (result.get("dropped") or {}).items() if count}
+    if not dropped:
+        return
+    table = _table("count", "why", left=("why",))
+    for reason, count in sorted(dropped.items(), key=lambda item: (-item[1], item[0])):
+        table.add_row(_number(count), Text(reason))
+    yield from _section("Dropped", table)
+
+
+def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    training = result.get("training") or {}
+    if not training:
+        return
+    losses, facts = [value for value in training.get("loss") or [] if value is not None], []
+    if training.get("workers"):
+        facts.append(f"{training['workers']} worker{'s' if training['workers'] != 1 else ''}")
+    facts += [str(training["precision"])] if training.get("precision") else []
+    facts += [f"{100 * training['peak_share']:.0f} % of peak"] if training.get("peak_share") is not None else []
+    pace = f"{_number(training.get('steps'))} steps in {_seconds(training.get('seconds') or 0)}"
+    pace += f", {training.get('rows_per_second') or 0:,.0f} rows/s"
+    lines = {"pace": pace, "on": ", ".join(facts)}
+    if losses:
+        lines["loss"] = f"{losses[0]:.4f} → {losses[-1]:.4f} nats  {_curve(losses)}"
+    yield from _section("Training", _pairs(lines))
+
+
+def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    scores = result.get("scores") or {}
+    names = list(dict.fromkeys(name.partition(".")[0] for name in scores))
+    for name in names:
+        own = {key.partition(".")[2]: value for key, value in scores.items() if key.partition(".")[0] == name}
+        if not any(key not in COUNTS for key in own):
+            continue  # nothing was asked; a note says why
+        yield from _section(f"Scores: {name}", _sides(own))
+        verdict = _verdict(own)
+        if verdict:
+            yield _line(verdict)
+        if "queries" in own:
+            yield _line(
+                f"{own['queries']:,.0f} held-out queries, {own.get('candidates', 0):,.0f} candidates each", "dim"
+            )
+
+
+def _sides(scores: Mapping[str, float]) -> Table:
+    """Model and baselines side by side: `bm25.mrr` stands in the row of `mrr`."""
+    there = [side for side in SIDES if any(name.startswith(f"{side}.") for name in scores)]
+    baseline = lambda name: name.partition(".")[0] in SIDES
+    names = [name for name in scores if not (baseline(name) or name in COUNTS or "_over_" in name)]
+    table = _table("", *(HEADINGS[side] for side in ("", *there)), left=("",))
+    for name in names:
+        values = [
+            f"{scores[key]:.4f}" if key in scores else "" for key in (name, *(f"{side}.{name}" for side in there))
+        ]
+        table.add_row(Text(name), Text(values[0], "bold"), *values[1:])
+    return table
+
+
+def _verdict(scores: Mapping[str, float]) -> Text | None:
+    """Whether the model is better than BM25, so that no one need read an interval."""
+    mean, low, high = (scores.get(f"mrr_over_bm25{end}") for end in ("", ".low", ".high"))
+    if mean is None or low is None or high is None:
+        return None
+    interval = f"(95 % interval {_signed(low)} to {_signed(high)})"
+    if low > 0:
+        return Text(f"beats BM25 by {_signed(mean)} MRR {interval}", "bold green")
+    if high < 0:
+        return Text(f"does not beat BM25: {_signed(mean)} MRR {interval}", "bold red")
+    return Text(f"does not beat BM25: {_signed(mean)} MRR, which may be chance {interval}", "bold yellow")
+
+
+def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    folder, registered = result.get("model_folder"), result.get("registered")
+    facts = {"folder": folder}
+    if registered and registered.get("name"):
+        facts["registered"] = f"{registered['name']} version {registered['version']}, alias {registered['alias']}"
+        facts["load"] = f'mlflow.pyfunc.load_model("{registered["uri"]}")'
+    elif registered:
+        facts["logged"] = registered.get("uri")
+    else:
+        facts["registered"] = "no"
+    facts["tracking"] = (registered or {}).get("tracking")
+    facts["run"] = (registered or {}).get("run_id")
+    if folder:
+        facts["try"] = f'firth encode {shlex.quote(folder)} "some text"'
+        facts[""] = f'firth search {shlex.quote(folder)} "some text"'
+    yield from _section("Model", _pairs(facts))
+    for note in result.get("notes") or []:
+        yield _line(Text(f"note: {note}", "yellow"))
+
+
+def _section(title: str, body: RenderableType) -> Iterable[RenderableType]:
+    yield Text()
+    yield Text(title, "bold")
+    yield Padding(body, (0, 0, 0, 2), expand=False)
+
+
+def _line(text: str | Text, style: str = "dim") -> RenderableType:
+    return Padding(text if isinstance(text, Text) else Text(text, style), (0, 0, 0, 2), expand=False)
+
+
+def _table(*columns: str, left: tuple[str, ...]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="left" if column in left else "right", overflow="fold")
+    return table
+
+
+def _pairs(facts: Mapping[str, str | None]) -> Table:
+    """Name and value in two columns; what has no value is left out."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        if value:
+            table.add_row(name, Text(str(value)))
+    return table
+
+
+def _curve(values: list[float], width: int = 24) -> str:
+    """Values as a row of bars; each stands for the mean of its stretch."""
+    values = [value for value in values if isfinite(value)]
+    size = min(width, len(values))
+    cuts = [round(at * len(values) / size) for at in range(size + 1)] if size else []
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
+    if not means:
+        return ""
+    low, span = min(means), (max(means) - min(means)) or 1.0
+    return "".join(BARS[min(7, int(8 * (mean - low) / span))] for mean in means)
+
+
+def _number(value: int | None, empty: str = "") -> str:
+    return f"{value:,}" if value else (empty or ("" if value is None else "0"))
+
+
+def _seconds(value: float) -> str:
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
+
+
+def _signed(value: float) -> str:
+    """Three decimals with a sign and no leading zero: +.035."""
+    return re.sub(r"^([+-])0\.", r"\1.", f"{value:+.3f}")

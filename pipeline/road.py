@@ -1,0 +1,195 @@
+"""The data stages of one corpus, each run over its shards: documents, sentences, tokens, pairs, batches."""
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import polars as pl
+
+from models import recipe as recipes
+from models.parts import bind, complete
+from models.recipe import Recipe, digest
+from pipeline import batches, corpus, vocabulary
+from pipeline.cluster import Progress, silent
+from pipeline.manifest import Manifest, Stage, run
+from pipeline.pairs import PAIRINGS, PAIRS_VERSION
+from pipeline.sources import Shard, SourceError, read, shards
+from pipeline.store import Piece, Store
+from pipeline.tables import DOCUMENTS, PAIRS, QUARANTINE, SENTENCES, TOKENS
+
+
+@dataclass(frozen=True)
+class Road:
+    """One corpus, one recipe, one store; each method is a stage and returns its table."""
+
+    store: Store
+    recipe: Recipe
+    uri: str
+
+    @property
+    def corpus_name(self) -> str:
+        """What the vocabulary is pinned to."""
+        return self.recipe.corpus.name or digest(self.uri)
+
+    def numbered(self) -> "Corpus":
+        """
+        The source's shards, each with the number that it keeps for good.
+
+        Raises:
+            SourceError: the source cannot be used.
+        """
+        memory_name = f"sources/{digest(self.uri)}.json"
+        before = self.store.get(memory_name) or {}
+        memory = dict(before)
+        found = {shard.digest: shard for shard in shards(self.uri, self.recipe.corpus, memory)}
+        if memory != before:
+            self.store.put(memory_name, memory)
+        numbers, gone = _numbers(self.store, self.corpus_name, list(found))
+        return Corpus(dict(sorted((numbers[key], shard) for key, shard in found.items())), gone)
+
+    def documents(self, source: "Corpus", progress: Progress = silent) -> Manifest:
+        """
+        Read records; what cannot be used goes to `quarantine`.
+
+        Raises:
+            SourceError: a document lies in two shards; nothing is left of the corpus.
+        """
+        what = self.recipe.corpus.model_dump(exclude={"name", "shard_bytes"})
+        items = {number: ((shard.digest,), (shard, self.recipe.corpus)) for number, shard in source.shards.items()}
+        table = run(self.store, Stage("documents", corpus.DOCUMENTS_VERSION, make_documents, what), items, progress)
+        if table.rows == 0:
+            raise SourceError(f"{self.uri}: no usable text; {table.count('quarantined')} records are in quarantine")
+        if not table.cached:
+            _whole_documents(self.store, table, source)
+        return replace(table, notes=(f"{source.gone} shards gone",) if source.gone else ())
+
+    def sentences(self, documents: Manifest, progress: Progress = silent) -> Manifest:
+        """Cut documents' records into sentences."""
+        items = {number: ((piece.key,), piece) for number, piece in documents.pieces.items()}
+        return run(self.store, Stage("sentences", corpus.SENTENCES_VERSION, make_sentences), items, progress)
+
+    def vocabulary(self, sentences: Manifest) -> str:
+        """The corpus's tokenizer as JSON; trained on the first call for this corpus name."""
+        return vocabulary.pinned(self.store, self.corpus_name, self.recipe.tokenizer, list(sentences.pieces.values()))
+
+    def tokens(self, sentences: Manifest, tokenizer: str, progress: Progress = silent) -> Manifest:
+        """Turn sentences into vocabulary numbers."""
+        most = self.recipe.tokenizer.most_tokens
+        name = f"tokenizers/{digest(tokenizer)}.json"
+        self.store.create(name, tokenizer)
+        items = {number: ((piece.key,), (piece, name, most)) for number, piece in sentences.pieces.items()}
+        stage = Stage("tokens", vocabulary.TOKENS_VERSION, make_tokens, [digest(tokenizer), most])
+        return run(self.store, stage, items, progress)
+
+    def pairs(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
+        """Find which texts belong together."""
+        choice = complete(PAIRINGS, self.recipe.pairs, "pairs")
+        items = {number: ((piece.key,), (piece, choice)) for number, piece in sentences.pieces.items()}
+        stage = Stage("pairs", PAIRS_VERSION, make_pairs, choice.model_dump())
+        return run(self.store, stage, items, progress)
+
+    def source(self, sentences: Manifest, tokens: Manifest, pairs: Manifest) -> batches.Source:
+        """What batches are made of."""
+        held_out = batches.held_out(self.store, sentences.pieces)
+        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out)
+
+    def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:
+        """
+        The training set of one epoch, in the order in which it will be read.
+
+        Raises:
+            BatchesError: fewer sentences than a batch has rows.
+        """
+        started = time.time()
+        settings, seed = self.recipe.batches, self.recipe.training.seed
+        key = batches.epoch_key(batches.plan_key(settings, seed, source), epoch)
+        cached = self.store.piece("batches", key) is not None
+        piece = batches.epoch(self.store, settings, seed, epoch, source)
+        return Manifest("batches", key, {0: piece}, time.time() - started, cached=cached, new=int(not cached))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A source's shards by number, and how many of the last run's are gone."""
+
+    shards: Mapping[int, Shard]
+    gone: int = 0
+
+
+def make_documents(store: Store, key: str, item: tuple[Shard, recipes.Corpus]) -> Piece:
+    """Worker's part of stage `documents`: one shard."""
+    started, (shard, settings) = time.time(), item
+    records, refused = read(shard, settings)
+    store.write(QUARANTINE, key, refused, started=started, inputs=(shard.digest,))
+    reasons = Counter(f"dropped.{reason}" for reason in refused["reason"].str.split(":").list.first().to_list())
+    frame = corpus.documents(records, settings)
+    counts = {"quarantined": len(refused), "documents": frame["document"].n_unique(), **reasons}
+    return store.write(DOCUMENTS, key, frame, started=started, inputs=(shard.digest,), counts=counts)
+
+
+def make_sentences(store: Store, key: str, documents: Piece) -> Piece:
+    """Worker's part of stage `sentences`: one shard."""
+    started = time.time()
+    frame = corpus.sentences(store.read(documents))
+    counts = {"held_out": int(frame["held_out"].sum()), "characters": int(frame["text"].str.len_chars().sum())}
+    return store.write(SENTENCES, key, frame, started=started, inputs=(documents.key,), counts=counts)
+
+
+def make_tokens(store: Store, key: str, item: tuple[Piece, str, int]) -> Piece:
+    """Worker's part of stage `tokens`: one shard."""
+    started, (sentences, name, most) = time.time(), item
+    tokenizer = vocabulary.open_tokenizer(str(store.get(name)), most)
+    frame = vocabulary.tokens(store.read(sentences, ["text"]), tokenizer)
+    flat = frame["tokens"].explode()
+    counts = {
+        "tokens": len(flat),
+        "unknown": int((flat == 0).sum()),
+        "cut": int((frame["tokens"].list.len() == most).sum()),
+    }
+    return store.write(TOKENS, key, frame, started=started, inputs=(sentences.key,), counts=counts)
+
+
+def make_pairs(store: Store, key: str, item: tuple[Piece, recipes.Choice]) -> Piece:
+    """Worker's part of stage `pairs`: one shard."""
+    started, (sentences, choice) = time.time(), item
+    frame = bind(PAIRINGS, choice)(store.read(sentences, ["document", "place"]))
+    return store.write(PAIRS, key, frame, started=started, inputs=(sentences.key,))
+
+
+def _numbers(store: Store, name: str, present: list[str]) -> tuple[dict[str, int], int]:
+    """A number for each shard digest, given once per corpus name and never used again; and how many shards are gone."""
+    while True:
+        versions = store.names(f"corpora/{name}/")
+        last: dict[str, Any] = (store.get(versions[-1]) if versions else None) or {"numbers": {}, "present": []}
+        numbers = dict(last["numbers"])
+        for key in present:
+            numbers.setdefault(key, len(numbers))
+        gone = len(set(last["present"]) - set(present))
+        if sorted(present) == sorted(last["present"]):
+            return numbers, gone
+        record = {"numbers": numbers, "present": present}
+        if store.create(f"corpora/{name}/{len(versions):06d}.json", record):
+            return numbers, gone
+
+
+def _whole_documents(store: Store, table: Manifest, source: Corpus) -> None:
+    """A document lies in one shard, or its neighbours are torn apart and its held-out mark is not one."""
+    rows = (
+        store.scan(table.pieces, ["document", "id"])
+        .group_by("document")
+        .agg(
+            pl.col("shard").n_unique().alias("shards"),
+            pl.col("shard").min().alias("one"),
+            pl.col("shard").max().alias("other"),
+            pl.col("id").first(),
+        )
+    )
+    torn = rows.filter(pl.col("shards") > 1).sort("id").head(1).collect(engine="streaming")
+    for row in torn.iter_rows(named=True):
+        one, other = source.shards[row["one"]].name, source.shards[row["other"]].name
+        raise SourceError(
+            f'document "{row["id"]}" lies in {one} and in {other}; name the columns that tell documents apart, as in '
+            f"corpus.document=['file','id'], or put its rows together in one file"
+        )

@@ -1,0 +1,90 @@
+"""The `scores` stage: a recipe's evaluations on held-out sentences, kept with each query's rank."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from models.parts import bind, complete
+from models.recipe import Choice
+from pipeline.embed import matrix, opened
+from pipeline.evaluate import EVALUATIONS
+from pipeline.manifest import Manifest
+from pipeline.store import Store, piece_key
+from pipeline.tables import SCORES
+
+SCORES_VERSION = 1
+EVERY = 2**64 - 1
+SPARE = 2  # sentences looked at for each candidate wanted: repeats and lone sentences fall away
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Figures by flat name, and what getting them took."""
+
+    key: str
+    figures: Mapping[str, float]
+    queries: int
+    notes: tuple[str, ...]
+    seconds: float
+    cached: bool
+
+    def row(self) -> dict[str, Any]:
+        """The stage as `--json` shows it."""
+        new = int(not self.cached)
+        return {
+            "name": "scores",
+            "key": self.key,
+            "seconds": round(self.seconds, 3),
+            "cached": self.cached,
+            "shards_new": new,
+            "shards_same": 1 - new,
+            "rows": self.queries,
+            "quarantined": 0,
+        }
+
+
+def sample(sentences: Manifest, evaluations: Sequence[Choice]) -> int:
+    """
+    The largest document digest that evaluations look at: held-out documents are taken in order of digest, so that the
+    work stays the same however large the corpus.
+    """
+    most = max(int(complete(EVALUATIONS, choice, "evaluation").options["most"]) for choice in evaluations)
+    held_out = sentences.count("held_out")
+    return EVERY if held_out <= SPARE * most else EVERY * SPARE * most // held_out
+
+
+def outcome(
+    store: Store, evaluations: Sequence[Choice], folder: str, sentences: Manifest, vectors: Manifest
+) -> Outcome:
+    """All evaluations of one model; a second call only reads."""
+    started = time.time()
+    choices = [complete(EVALUATIONS, choice, "evaluation") for choice in evaluations]
+    key = piece_key("scores", SCORES_VERSION, [choice.model_dump() for choice in choices], (vectors.key,))
+    cached = store.piece("scores", key) is not None
+    piece = store.piece("scores", key)
+    if piece is None:
+        rows, matrix_ND = held_out(store, sentences, vectors)
+        model = opened(store.root, folder)
+        scores = [bind(EVALUATIONS, choice)(model, rows, matrix_ND) for choice in choices]
+        figures = {name: value for score in scores for name, value in score.flat().items()}
+        facts = {"figures": figures, "notes": [score.note for score in scores if score.note]}
+        frame = pl.concat([SCORES.empty(), *(score.rows for score in scores if len(score.rows))])
+        piece = store.write(SCORES, key, frame, started=started, inputs=(vectors.key,), facts=facts)
+    return Outcome(key, piece.facts["figures"], piece.rows, tuple(piece.facts["notes"]), time.time() - started, cached)
+
+
+def held_out(store: Store, sentences: Manifest, vectors: Manifest) -> tuple[pl.DataFrame, np.ndarray]:
+    """The sentences that have vectors, and these, row for row."""
+    frames, matrices = [], []
+    for number, piece in vectors.pieces.items():
+        found = store.read(piece)
+        if len(found):
+            frames.append(store.read(sentences.pieces[number]).select(pl.all().gather(found["row"])))
+            matrices.append(matrix(found["vector"]))
+    if not frames:
+        return store.read(next(iter(sentences.pieces.values()))).clear(), np.zeros((0, 1), np.float32)
+    return pl.concat(frames), np.concatenate(matrices)

@@ -1,0 +1,178 @@
+"""
+Every table that travels between stages: its columns, their types and units, and the key it is sorted by.
+
+A piece is one stage's Parquet file for one shard. Pieces are written sorted, because polars' unordered operations give
+other bytes from run to run, and then digests mean nothing. `tokens` and `sentences` are row-aligned within a shard.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import polars as pl
+
+
+class TableError(ValueError):
+    """A frame that does not keep its table's contract."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's type, and what stands in it."""
+
+    type: pl.DataType
+    about: str
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's contract; `sort` is empty where the order itself is the content."""
+
+    name: str
+    columns: dict[str, Column]
+    sort: tuple[str, ...] = ()
+
+    def check(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """
+        The same frame with the declared columns, in the declared order, sorted.
+
+        Raises:
+            TableError: a column is missing, or has another type.
+        """
+        wanted = [name for name, column in self.columns.items() if name in frame.columns or not column.optional]
+        missing = [name for name in wanted if name not in frame.columns]
+        if missing:
+            raise TableError(f"table {self.name}: no column {', '.join(missing)}; got {', '.join(frame.columns)}")
+        for name in wanted:
+            got, right = frame.schema[name], self.columns[name].type
+            if got != right:
+                raise TableError(f"table {self.name}: column {name} is {got}, should be {right}")
+        frame = frame.select(wanted)
+        return frame.sort(self.sort, maintain_order=True) if self.sort else frame
+
+    def empty(self) -> pl.DataFrame:
+        """No rows, the right columns."""
+        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items()})
+
+
+def schema(table: Table, names: Iterable[str]) -> dict[str, pl.DataType]:
+    """Types of some of a table's columns."""
+    return {name: table.columns[name].type for name in names}
+
+
+U8, U32, U64 = pl.UInt8(), pl.UInt32(), pl.UInt64()
+STRING, FLAG, IDS = pl.String(), pl.Boolean(), pl.List(pl.Int32())
+
+DOCUMENTS = Table(
+    "documents",
+    {
+        "document": Column(U64, "digest of `id`"),
+        "place": Column(U32, "number of this record in its document, from 0, quarantined ones counted"),
+        "source": Column(STRING, "file it was read from, relative to the corpus"),
+        "row": Column(U64, "line or row of the file, from 1"),
+        "id": Column(STRING, "what tells documents apart"),
+        "title": Column(STRING, "heading, name of the function, ...; empty: none"),
+        "language": Column(STRING, "ISO 639 code"),
+        "held_out": Column(FLAG, "kept for evaluation, never trained on"),
+        "text": Column(STRING, "one record: a paragraph, a line, a value of the text column"),
+    },
+    sort=("document", "place"),
+)
+
+QUARANTINE = Table(
+    "quarantine",
+    {
+        "source": Column(STRING, "file, relative to the corpus"),
+        "row": Column(U64, "line or row of the file, from 1"),
+        "reason": Column(STRING, "why it cannot be used, and the remedy"),
+        "excerpt": Column(STRING, "its first characters, printable"),
+    },
+    sort=("source", "row", "reason"),
+)
+
+SENTENCES = Table(
+    "sentences",
+    {
+        "document": Column(U64, "as in documents"),
+        "place": Column(U32, "number of the sentence in its document; a gap where something was quarantined"),
+        "record": Column(U32, "`place` of the record in documents that holds it"),
+        "held_out": Column(FLAG, "as in documents"),
+        "language": Column(STRING, "ISO 639 code"),
+        "group": Column(U64, "digest of the normalised text: texts of a group are never each other's negatives"),
+        "text": Column(STRING, "the sentence"),
+    },
+    sort=("document", "place"),
+)
+
+TOKENS = Table("tokens", {"tokens": Column(IDS, "vocabulary numbers, row-aligned with sentences")})
+
+PAIRS = Table(
+    "pairs",
+    {
+        "anchor": Column(U32, "row in the shard's sentences"),
+        "positive": Column(U32, "row in the shard's sentences"),
+        "distance": Column(pl.Int8(), "sentences from anchor to positive; negative: before it"),
+    },
+    sort=("anchor", "distance"),
+)
+
+NEGATIVES = Table(
+    "negatives",
+    {
+        "anchor": Column(U64, "text"),
+        "candidate": Column(U64, "text"),
+        "score": Column(pl.Float32(), "the miner's"),
+        "why": Column(STRING, "the miner"),
+    },
+    sort=("anchor", "score", "candidate"),
+)
+
+AUGMENTED = Table(
+    "augmented",
+    {
+        "text": Column(U64, "as in batches"),
+        "view": Column(U8, "which template or augmentation"),
+        "tokens": Column(IDS, "vocabulary numbers"),
+        "split": Column(U32, "source length of a packed row", optional=True),
+    },
+    sort=("text", "view"),
+)
+
+ANCHOR, CANDIDATE, BOTH, FILLER = 1, 2, 0, 3
+
+BATCHES = Table(
+    "batches",
+    {
+        "text": Column(U64, "shard number in the upper 32 bits, row in its sentences in the lower"),
+        "tokens": Column(IDS, "vocabulary numbers"),
+        "side": Column(U8, "0 anchor and candidate, 1 anchor, 2 candidate, 3 filler (in no pool and no count)"),
+        "group": Column(U64, "texts that must not be each other's negatives"),
+        "answers": Column(pl.List(pl.UInt16()), "row numbers of the right answers in this batch"),
+        "document": Column(U64, "as in sentences", optional=True),
+        "place": Column(U32, "as in sentences", optional=True),
+    },
+)
+
+VECTORS = Table(
+    "vectors",
+    {
+        "row": Column(U32, "row in the shard's sentences"),
+        "vector": Column(pl.List(pl.Float32()), "the readout"),
+    },
+    sort=("row",),
+)
+
+HELD_OUT = Table("held_out", {"group": Column(U64, "groups of held-out texts, each once")}, sort=("group",))
+
+SCORES = Table(
+    "scores",
+    {
+        "document": Column(U64, "of the query"),
+        "place": Column(U32, "of the query"),
+        "query": Column(U64, "group of the query"),
+        "target": Column(U64, "group of the right answer"),
+        "rank_model": Column(U32, "of the right answer, from 1, ties against it"),
+        "rank_bm25": Column(U32, "the same by BM25"),
+    },
+    sort=("document", "place"),
+)

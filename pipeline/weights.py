@@ -1,0 +1,132 @@
+"""The `weights` stage: one training run per key, however many runs ask for it; its result is a model folder."""
+
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+
+from models.folder import save
+from pipeline import batches
+from pipeline.cluster import Progress, scratch, silent, start
+from pipeline.store import Store
+from pipeline.train import STATE, Job, build, fit
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Trained weights: the folder's name in the store, and what the run measured."""
+
+    key: str
+    folder: str
+    training: Mapping[str, Any]
+    seconds: float
+    cached: bool
+
+    def row(self) -> dict[str, Any]:
+        """The stage as `--json` shows it."""
+        return {
+            "name": "weights",
+            "key": self.key,
+            "seconds": round(self.seconds, 3),
+            "cached": self.cached,
+            "shards_new": int(not self.cached),
+            "shards_same": int(self.cached),
+            "rows": self.training["steps"] * self.training["batch_rows"],
+            "quarantined": 0,
+        }
+
+
+def weights(
+    store: Store,
+    job: Job,
+    lineage: Mapping[str, Any],
+    *,
+    workers: int = 1,
+    gpu: bool = False,
+    progress: Progress = silent,
+) -> Weights:
+    """
+    The weights of a job: those that exist, or newly trained ones. One run trains a key, others wait for it.
+
+    Raises:
+        ray.train.TrainingFailedError: workers kept failing.
+    """
+    started = time.time()
+    found = _found(store, job.key, started)
+    if found:
+        return found
+    with store.lease(job.key):
+        found = _found(store, job.key, started)
+        if found:
+            return found
+        start()
+        trained = fit(job, workers, gpu, progress)
+        training = {
+            "steps": trained.state.step,
+            "batch_rows": job.recipe.batches.rows,
+            "rows_per_second": trained.state.rows / max(trained.state.seconds, 1e-9),
+            "seconds": trained.state.seconds,
+            "peak_share": trained.state.peak_share,
+            "workers": workers,
+            "precision": job.recipe.training.precision,
+            "logged_steps": [step for step, _ in trained.state.losses],
+            "loss": [loss for _, loss in trained.state.losses],
+        }
+        folder = _keep(store, job, trained.checkpoint, {**lineage, "weights": job.key})
+        store.create(f"weights/{job.key}.json", {"folder": folder, "training": training})
+        _discard(store, job)
+    return Weights(job.key, folder, training, time.time() - started, cached=False)
+
+
+def _found(store: Store, key: str, started: float) -> Weights | None:
+    record = store.get(f"weights/{key}.json")
+    return Weights(key, record["folder"], record["training"], time.time() - started, cached=True) if record else None
+
+
+def _keep(store: Store, job: Job, checkpoint: str, lineage: Mapping[str, Any]) -> str:
+    """Write the model folder of a checkpoint."""
+    method = build(job)
+    with tempfile.TemporaryDirectory(dir=scratch()) as place:
+        near = store.fetch(checkpoint.removeprefix(f"{store.root}/"), Path(place))
+        method.load_state_dict(torch.load(near / STATE, weights_only=True, map_location="cpu")["weights"])
+        written = Path(place) / "model"
+        save(written, method.to(torch.float32), job.tokenizer, lineage, card(job, lineage))
+        name = f"weights/{job.key}-{uuid4().hex[:8]}"
+        store.upload(written, name)
+    return name
+
+
+def _discard(store: Store, job: Job) -> None:
+    """Later epochs' batches can be made again; the first stays, so that an unchanged corpus makes nothing."""
+    for epoch in range(1, job.recipe.training.epochs):
+        key = batches.epoch_key(job.plan, epoch)
+        piece = store.piece("batches", key)
+        if piece:
+            store.delete(f"batches/{key}.json")
+            store.delete(piece.file)
+
+
+def card(job: Job, lineage: Mapping[str, Any]) -> str:
+    """The model card."""
+    recipe = job.recipe
+    return f"""# {recipe.name}
+
+A text-embedding model, trained by Firth on {lineage.get("corpus", "?")} on {datetime.now(UTC):%Y-%m-%d}.
+
+- Method: {recipe.source or recipe.name}
+- Encoder: {recipe.encoder.kind}, towers {", ".join(recipe.encoder.towers)}
+- A text's vector: {", ".join(recipe.readout.towers)}, one behind the other{", each scaled to length 1" if recipe.readout.normalise else ""}
+- Sentences longer than {recipe.tokenizer.most_tokens} tokens are cut
+- Seed {recipe.training.seed}; `recipe.json` has every other number, `lineage.json` says which data it saw
+
+```python
+from models.folder import load
+vectors = load("this folder").encode(["a text", "another"])
+```
+"""

@@ -1,0 +1,1 @@
+"""One small TOML file a method; data only."""

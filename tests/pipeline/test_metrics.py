@@ -1,0 +1,151 @@
+"""Measures against values worked out by hand or by a slower, plainer way."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from pipeline import metrics
+
+A = np.array([[1, 0.5, -0.5], [0.2, -1, 0.3], [-0.7, 0.4, 0.9], [0.6, 0.8, 0.1]])
+B = np.array([[0.9, 0.4, -0.6], [0.1, -0.8, 0.5], [-0.5, 0.6, 0.7], [0.7, 0.6, 0.3]])
+LISTS = [(0, 1, 1, 0), (1, 0, 0), (0, 0), (1, 1)]
+
+
+def test_spearman_gives_ties_the_mean_of_their_ranks():
+    assert metrics.spearman((5, 4, 4, 2, 1, 0), (0.9, 0.8, 0.7, 0.75, 0.2, 0.3)) == pytest.approx(84.0668, abs=1e-6)
+
+
+def test_spearman_agrees_with_scipy_on_ties_at_random():
+    left, right = np.random.default_rng(1).integers(5, size=(2, 40))
+    assert metrics.spearman(left, right) == pytest.approx(100 * spearmanr(left, right).statistic)
+
+
+def test_spearman_of_a_constant_side_is_no_number():
+    assert math.isnan(metrics.spearman((1, 1, 1), (1, 2, 3)))
+
+
+def test_spearman_refuses_sides_of_unlike_length():
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
+        metrics.spearman((1, 2), (1, 2, 3))
+
+
+def test_the_all_setting_is_one_correlation_over_the_subsets_together():
+    subsets = [((5, 3, 1), (0.9, 0.5, 0.6)), ((4, 2, 0, 1), (0.4, 0.3, 0.1, 0.2))]
+    assert [metrics.spearman(*subset) for subset in subsets] == pytest.approx([50, 100])
+    assert metrics.spearman_all(subsets) == pytest.approx(68.471247, abs=1e-6)
+
+
+def test_alignment_is_the_mean_squared_distance_of_normalised_pairs():
+    assert metrics.alignment(A, B) == pytest.approx(0.0649, abs=1e-6)
+
+
+def test_alignment_does_not_see_lengths():
+    assert metrics.alignment(3 * A, B) == pytest.approx(metrics.alignment(A, B))
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1024])
+def test_uniformity_counts_each_pair_once_and_no_vector_with_itself(block):
+    assert metrics.uniformity(A, block) == pytest.approx(-2.624941, abs=1e-6)
+
+
+def test_uniformity_of_one_vector_is_no_number():
+    assert math.isnan(metrics.uniformity(A[:1]))
+
+
+def test_rank_is_one_more_than_those_who_score_as_high():
+    score = np.array([[0.5, 0.9, 0.5, 0.1, 0.5]])
+    assert metrics.ranks(score, np.array([2])).tolist() == [4]
+
+
+def test_a_constant_scorer_ranks_last():
+    assert metrics.ranks(np.zeros((2, 7)), np.array([0, 6])).tolist() == [7, 7]
+
+
+def test_a_query_is_not_among_its_candidates():
+    score = np.array([[9.0, 1.0, 0.0], [0.0, 9.0, 1.0]])
+    assert metrics.ranks(score, np.array([1, 2]), np.array([0, 1])).tolist() == [1, 1]
+
+
+def test_a_score_that_is_no_number_counts_against_the_scorer():
+    nan = float("nan")
+    score = np.array([[nan, 1.0, 0.0], [0.0, nan, 1.0]])
+    assert metrics.ranks(score, np.array([1, 1])).tolist() == [2, 3]
+
+
+def test_figures_of_ranks_are_plain_means():
+    assert metrics.from_ranks(np.array([1, 2, 20]), (1, 10)) == pytest.approx(
+        {"mrr": (1 + 1 / 2 + 1 / 20) / 3, "hit@1": 1 / 3, "hit@10": 2 / 3}
+    )
+
+
+def test_of_equal_scores_the_wrong_answer_comes_first():
+    labels = metrics.ordered((0.5, 0.5, 0.5, 0.2), (1, 0, 0, 1))
+    assert metrics.average_precision(labels) == pytest.approx(0.416667, abs=1e-6)
+    assert metrics.reciprocal_rank(labels) == pytest.approx(0.333333, abs=1e-6)
+
+
+def test_answers_are_ordered_by_falling_score():
+    assert metrics.ordered((0.1, 0.3, 0.2), (1, 0, 1)).tolist() == [0, 1, 1]
+
+
+def test_a_right_answer_without_a_score_comes_last_and_a_wrong_one_first():
+    nan = float("nan")
+    assert metrics.ordered((nan, 0.3, nan), (1, 1, 0)).tolist() == [0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("no_positive", "expected", "count"),
+    [
+        ("zero", (0.645833, 0.625, 0.5), 4),
+        ("drop", (0.861111, 0.833333, 0.666667), 3),
+        ("clean", (0.791667, 0.75, 0.5), 2),
+    ],
+)
+def test_questions_without_a_right_answer_are_dropped_zero_or_cleaned(no_positive, expected, count):
+    got = metrics.ranking(LISTS, no_positive=no_positive)
+    assert (got["map"], got["mrr"], got["p@1"]) == pytest.approx(expected, abs=1e-6)
+    assert (got["questions"], got["none_right"], got["all_right"]) == (count, 1, 1)
+
+
+def test_hit_asks_for_any_and_recall_for_the_share_of_right_answers():
+    got = metrics.ranking(LISTS, ks=(1, 2, 3))
+    assert [got[f"hit@{k}"] for k in (1, 2, 3)] == pytest.approx([0.666667, 1, 1], abs=1e-6)
+    assert [got[f"recall@{k}"] for k in (1, 2, 3)] == pytest.approx([0.5, 0.833333, 1], abs=1e-6)
+
+
+def test_an_unknown_rule_for_questions_is_refused_by_name():
+    with pytest.raises(ValueError, match='"skip"; known: drop, zero, clean'):
+        metrics.ranking(LISTS, no_positive="skip")
+
+
+def test_bootstrap_interval_is_that_of_the_normal_law_for_many_queries():
+    difference = np.random.default_rng(2).normal(0.1, 1, 5000)
+    got, half = metrics.bootstrap_difference(difference, np.zeros(5000)), 1.96 * difference.std() / math.sqrt(5000)
+    assert got.mean == pytest.approx(difference.mean())
+    assert (got.low, got.high) == pytest.approx((got.mean - half, got.mean + half), abs=0.03 * half)
+
+
+def test_bootstrap_draws_queries_as_pairs():
+    hard = np.random.default_rng(3).normal(0, 100, 500)
+    got = metrics.bootstrap_difference(hard + 1, hard)
+    assert (got.low, got.mean, got.high) == pytest.approx((1, 1, 1))
+
+
+def test_bootstrap_gives_the_same_interval_each_time():
+    left, right = np.random.default_rng(4).normal(size=(2, 50))
+    assert metrics.bootstrap_difference(left, right) == metrics.bootstrap_difference(left, right)
+
+
+def test_bootstrap_of_twenty_thousand_queries_takes_a_moment():
+    left, right = np.random.default_rng(5).normal(size=(2, 20_000))
+    start = time.process_time()
+    metrics.bootstrap_difference(left, right)
+    assert time.process_time() - start < 4  # .7 s on one core; the slack is for a busy machine
+
+
+def test_bootstrap_refuses_a_query_without_a_score():
+    with pytest.raises(ValueError, match=r"queries \[1\]"):
+        metrics.bootstrap_difference((1.0, float("nan")), (0.0, 0.0))

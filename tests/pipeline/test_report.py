@@ -1,0 +1,138 @@
+"""The scoreboard, read as a person reads it: as plain text of 100 columns."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from pipeline.report import scoreboard
+
+
+def stage(name, **facts):
+    plain = {"key": "ab", "seconds": 1.5, "cached": False, "shards_new": 2, "shards_same": 0, "shards_gone": 0}
+    return {"name": name, **plain, "rows": 1200, "quarantined": 0, **facts}
+
+
+@pytest.fixture
+def result():
+    """A whole run."""
+    figures = {"mrr": 0.235, "hit@1": 0.15, "bm25.mrr": 0.2, "bm25.hit@1": 0.12, "random.mrr": 0.0005}
+    figures |= {"random.hit@1": 0.0001, "mrr_over_bm25": 0.035, "mrr_over_bm25.low": 0.03, "mrr_over_bm25.high": 0.04}
+    figures |= {"uniformity": -3.1, "queries": 18000, "candidates": 19999}
+    return {
+        "recipe": "quick-thoughts-bag",
+        "corpus": "pydoc:",
+        "store": "/data/store",
+        "model_folder": "/data/store/models/3f2a",
+        "scores": {f"neighbours.{name}": value for name, value in figures.items()},
+        "gate": None,
+        "registered": {
+            "name": "pydoc",
+            "version": 3,
+            "uri": "models:/pydoc/3",
+            "alias": "candidate",
+            "run_id": "77aa",
+            "tracking": "sqlite:////data/store/mlflow.db",
+        },
+        "stages": [stage("documents", quarantined=17), stage("tokens", cached=True, seconds=0)],
+        "dropped": {"no text": 2, "not UTF-8": 15, "too long": 0},
+        "training": {"steps": 2230, "rows_per_second": 51234.4, "loss": [7.6, 5.0, 2.5], "seconds": 812, "workers": 2},
+        "notes": ["12 % of the sentences were cut"],
+    }
+
+
+def page(result, **console):
+    out = io.StringIO()
+    Console(file=out, width=100, **console).print(scoreboard(result))
+    return out.getvalue()
+
+
+def line(text, start):
+    """The words of the one line that begins so."""
+    [found] = [entry for entry in text.splitlines() if entry.strip().startswith(start)]
+    return found.split()
+
+
+def test_a_stage_is_a_line_of_counts(result):
+    assert line(page(result), "documents") == ["documents", "1,200", "2", "·", "·", "17", "1.5"]
+
+
+def test_a_stage_that_was_there_already_says_so(result):
+    assert line(page(result), "tokens")[-1] == "cached"
+
+
+def test_drops_come_with_their_reason_the_most_first(result):
+    text = page(result)
+    assert text.index("15   not UTF-8") < text.index("2   no text")
+    assert "too long" not in text
+
+
+def test_training_says_steps_pace_and_both_ends_of_the_loss(result):
+    text = page(result)
+    assert "2,230 steps in 13 min 32 s, 51,234 rows/s" in text
+    assert "7.6000 → 2.5000 nats  █▄▁" in text
+
+
+def test_baselines_stand_beside_the_model(result):
+    text = page(result)
+    assert line(text, "model") == ["model", "BM25", "chance"]
+    assert line(text, "mrr") == ["mrr", "0.2350", "0.2000", "0.0005"]
+    assert line(text, "uniformity") == ["uniformity", "-3.1000"]
+
+
+@pytest.mark.parametrize(
+    ("interval", "sentence"),
+    [
+        ((0.035, 0.03, 0.04), "beats BM25 by +.035 MRR (95 % interval +.030 to +.040)"),
+        ((0.01, -0.002, 0.02), "does not beat BM25: +.010 MRR, which may be chance (95 % interval -.002 to +.020)"),
+        ((-0.1, -0.12, -0.08), "does not beat BM25: -.100 MRR (95 % interval -.120 to -.080)"),
+    ],
+)
+def test_a_sentence_says_whether_the_model_beats_bm25(result, interval, sentence):
+    for end, value in zip(("", ".low", ".high"), interval, strict=True):
+        result["scores"][f"neighbours.mrr_over_bm25{end}"] = value
+    assert sentence in page(result)
+
+
+def test_the_page_says_where_the_model_is_and_how_to_use_it(result):
+    text = page(result)
+    assert "pydoc version 3, alias candidate" in text
+    assert 'mlflow.pyfunc.load_model("models:/pydoc/3")' in text
+    assert 'firth encode /data/store/models/3f2a "some text"' in text
+
+
+def test_a_model_that_was_only_logged_is_not_called_registered(result):
+    result["registered"] |= {"name": None, "version": None, "alias": None, "uri": "models:/m-1"}
+    assert line(page(result), "logged") == ["logged", "models:/m-1"]
+
+
+def test_notes_are_shown_as_they_are(result):
+    result["notes"] = ["column [body] is empty"]
+    assert "note: column [body] is empty" in page(result)
+
+
+def test_nothing_is_wider_than_a_hundred_columns(result):
+    result["store"] = "/data/" + "long/" * 40
+    result["dropped"] = {"word " * 60: 3}
+    assert max(map(len, page(result).splitlines())) <= 100
+
+
+def test_only_a_terminal_gets_colours(result):
+    assert "\x1b" not in page(result)
+    assert "\x1b" in page(result, force_terminal=True)
+
+
+def test_a_loss_that_is_no_number_is_shown_and_breaks_nothing(result):
+    result["training"]["loss"] = [7.0, float("nan")]
+    assert "7.0000 → nan nats" in page(result)
+
+
+def test_a_folder_with_blanks_is_quoted(result):
+    result["model_folder"] = "/my data/3f2a"
+    assert "firth search '/my data/3f2a'" in page(result)
+
+
+def test_a_run_that_measured_and_registered_nothing_still_has_a_page(result):
+    text = page(result | {"scores": {"neighbours.queries": 0.0}, "registered": None, "dropped": {}, "training": {}})
+    assert "Scores" not in text
+    assert line(text, "registered") == ["registered", "no"]
