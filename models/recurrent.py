@@ -4,10 +4,11 @@ A recurrent encoder: a text's vector is the state of a gated recurrent network a
 Letters besides those of `models`: G directions (1 or 2), H width of a direction's state, Z = 3H its gates, N real
 tokens of a lane, E width of a word vector.
 
-Measured on 2 cores with avx512_bf16, one thread (`benchmarks/gru.py`): with packed sequences `torch.nn.GRU` reaches a
-sixth of what a bf16 matrix product can do, this loop three fifths. Three things do it: tokens are laid out step after
-step with no padding between them, both directions run in one batched product, and the backward pass is written out,
-so that the weights' gradient is one product over all steps and a step back is a handful of operations.
+Measured by `benchmarks/gru.py` (one core with avx512_bf16, lanes of 50 rows, both directions, width 600): with packed
+sequences in fp32 `torch.nn.GRU` reaches 18 % of what a bf16 matrix product can do, this loop 21 % in fp32 and 63 %
+under bf16 autocast. Three things do it: tokens are laid out step after step with no padding between them, both
+directions run in one batched product, and the backward pass is written out, so that the weights' gradient is one
+product over all steps and a step back is a handful of operations.
 """
 
 from dataclasses import dataclass

@@ -43,14 +43,10 @@ def raw(name: str, data: bytes, tabs: bool, corpus: Corpus) -> pl.DataFrame:
 
 def _table(name: str, data: bytes, tabs: bool, corpus: Corpus, put_aside: object) -> pa.Table:
     read = csv.ReadOptions(use_threads=False, block_size=max(1 << 16, min(len(data) + 1, LARGEST_BLOCK)))
-    parse = csv.ParseOptions(
-        delimiter="\t" if tabs else ",",
-        quote_char=False if tabs else '"',
-        newlines_in_values=not tabs,
-        invalid_row_handler=put_aside,
-    )
+    form = {"delimiter": "\t" if tabs else ",", "quote_char": False if tabs else '"', "newlines_in_values": not tabs}
+    peek, parse = (csv.ParseOptions(**form, invalid_row_handler=handler) for handler in (lambda row: "skip", put_aside))
     try:
-        header = csv.open_csv(pa.BufferReader(data), read, parse, csv.ConvertOptions(check_utf8=False)).schema.names
+        header = csv.open_csv(pa.BufferReader(data), read, peek, csv.ConvertOptions(check_utf8=False)).schema.names
         rows.check_columns(name, corpus, header)
         wanted = [*rows.named(corpus), *(["id"] if "id" in header and not corpus.document else [])]
         if twice := [column for column in wanted if header.count(column) > 1]:

@@ -23,7 +23,7 @@ KEPT = re.compile(
 UNDERLINE = re.compile(r"\s*([-=~^*#+\"'`.])\1{2,}\s*$")
 LABEL = re.compile(r"\s*\**([A-Za-z][\w ()-]{0,60}?)\**\s*:{1,2}\**\s*$")
 DIRECTIVE = re.compile(r"\s*\.\.(\s|$|_)")
-NAMED = re.compile(r"\s*\.\. ([\w:-]+)\s*::?\s*(.*)$")
+NAMED = re.compile(r"\s*\.\. ([\w-]+(?::[\w-]+)?)\s*::\s*(.*)$")
 FENCE = re.compile(r"\s*(```|~~~)")
 CODE = re.compile(r"\s*(>>>|\.\.\. |In ?\[\d+\]:|[$%] |Traceback \(most recent|@\w|(from \w+ )?import \w+|[-+]+\+)")
 FIELD = re.compile(r"\s*(:[\w ,*\\-]{1,60}:(\s|$)|@\w+( \w+)?:)")
@@ -42,10 +42,14 @@ INLINE = (
     (re.compile(r"\[([^\]]+)\]\([^)\s]*\)"), r"\1"),  # links of Markdown
     (re.compile(r"<?https?://[^\s>]+>?"), ""),
     (re.compile(r"(`{1,2})(.+?)\1_{0,2}"), r"\2"),
+    (re.compile(r"`([^`']+)'"), r"'\1'"),
     (re.compile(r"(?<![\w*])(\*{1,2})(?=[^\s*])([^*]+?)(?<=\S)\1(?![\w*])"), r"\2"),
     (re.compile(r"\|([A-Za-z]\w*)\|"), r"\1"),
     (re.compile(r"\\([*`_|\\])"), r"\1"),
 )
+CUT_OFF = re.compile(r"\s+(Args|Arguments|Parameters|Returns|Yields|Raises|Examples?|Usage|Inputs?|Outputs?):$")
+SIGNATURE = re.compile(r"[\w.]+\(.*\)\s*(->.*)?$")
+FORMULA = re.compile(r"\\[A-Za-z]{2,}")  # LaTeX
 WORD = re.compile(r"[^\W\d_]{2,}|\b[aAI]\b")
 
 
@@ -60,13 +64,14 @@ def unmarked(text: str) -> str:
     for pattern, instead in INLINE:
         text = pattern.sub(instead, text)
     text = re.sub(r"\s+([,.;:)])(?=\s|$)", r"\1", " ".join(text.split()))
-    return re.sub(r"::(?=\s|$)", ":", text)
+    return CUT_OFF.sub("", re.sub(r"::(?=\s|$)", ":", text))
 
 
 def is_prose(text: str) -> bool:
     """Whether a paragraph reads as prose: three words at least, and mostly words."""
     words = WORD.findall(text)
-    if len(words) < 3 or re.match(r"[\w.]+\(.*\)\s*(->.*)?$", text):
+    spoken = sum(any(map(str.isalpha, token)) for token in text.split())
+    if spoken < 3 or len(words) < 3 or SIGNATURE.match(text) or len(FORMULA.findall(text)) > 1:
         return False
     letters = sum(map(len, words)) + text.count(" ")
     return letters >= 0.75 * len(text)

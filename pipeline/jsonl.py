@@ -3,7 +3,7 @@ JSON lines: cut into byte ranges between documents, and read line by line.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from typing import Any
 
@@ -100,11 +100,11 @@ def _loads(line: bytes | str) -> Any:
 
 def _parsed(data: bytes, first_row: int) -> Iterator[tuple[int, dict[str, Any] | None, bytes | str]]:
     """Number, value (none: unusable) and source of each line that is not blank."""
-    lines: Iterable[str | bytes]
+    lines: list[str | bytes]
     try:
-        lines = data.decode().split("\n")
+        lines = [*data.decode().split("\n")]
     except UnicodeDecodeError:
-        lines = data.split(b"\n")
+        lines = [*data.split(b"\n")]
     for row, line in enumerate(lines, first_row):
         if line and not line.isspace():
             value = _loads(line)

@@ -164,5 +164,5 @@ def _changes(
 
 def _cut(changes: np.ndarray, ends: np.ndarray, begin: int, wanted: int) -> int | None:
     """First change from `begin` on with at least `wanted` bytes of text before it."""
-    enough = changes[(changes >= begin) & (ends[changes] - ends[begin] >= wanted)]
+    enough = changes[ends[changes] - ends[begin] >= wanted]
     return int(enough[0]) if len(enough) else None

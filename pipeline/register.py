@@ -254,7 +254,8 @@ def _log(
     tags: Mapping[str, str],
 ) -> str:
     run_id = str(client.create_run(experiment, run_name=str(parameters.get("name", "firth"))).info.run_id)
-    try:
+    # An active run, not only its number: models would go to the experiment "Default", placed in the current folder.
+    with mlflow.start_run(run_id=run_id, nested=True):  # ends as FINISHED, or FAILED if anything is raised
         now = int(time.time() * 1000)
         metrics = [Metric("loss", float(value), now, step) for step, value in loss]
         metrics += [Metric(plain(key), float(value), now, 0) for key, value in scores.items()]
@@ -265,10 +266,6 @@ def _log(
             client.log_batch(run_id, params=settings[start : start + 100])
         client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
         _log_model(run_id, folder, tags)
-    except BaseException:
-        client.set_terminated(run_id, "FAILED")
-        raise
-    client.set_terminated(run_id, "FINISHED")
     return run_id
 
 

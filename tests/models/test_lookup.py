@@ -17,7 +17,9 @@ def bag(**options):
 
 def slow_means(model):
     table = model.words.weight
-    return torch.stack([table[ids[:n]].mean(dim=0) if n else table.new_zeros(4) for ids, n in zip(IDS, LENGTHS)])
+    return torch.stack(
+        [table[ids[:n]].mean(dim=0) if n else table.new_zeros(4) for ids, n in zip(IDS, LENGTHS, strict=True)]
+    )
 
 
 def test_a_bag_is_the_mean_of_its_real_tokens():
@@ -119,7 +121,7 @@ def test_ready_made_vectors_of_another_shape_are_refused():
 
 
 def test_a_named_table_that_nobody_resolved_is_refused():
-    with pytest.raises(ValueError, match='encoder.table is "glove"'):
+    with pytest.raises(ValueError, match=r'encoder\.table is "glove"'):
         Bag(10, table="glove")
 
 

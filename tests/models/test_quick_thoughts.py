@@ -114,13 +114,12 @@ def test_a_repeat_of_an_anchor_or_answer_is_not_told_apart_from_it():
     f, g = vectors()
     rows = sentences(neighbours(), group=[0, 1, 2, 0])  # the last sentence repeats the first
     s = (f @ g.T).tolist()
-    plain = [
-        0.0,  # sentence 0: candidates 1 and 2, for 0 and 3 are itself; see below
-        math.log(math.exp(s[1][0]) + math.exp(s[1][2])) - (s[1][0] + s[1][2]) / 2,  # 3 repeats its answer 0
-        math.log(sum(math.exp(s[2][j]) for j in (1, 3))) - (s[2][1] + s[2][3]) / 2,  # 0 repeats its answer 3
-        math.log(sum(math.exp(s[3][j]) for j in (1, 2))) - s[3][2],
-    ]
-    plain[0] = math.log(sum(math.exp(s[0][j]) for j in (1, 2))) - s[0][1]
+    told_apart = {0: (1, 2), 1: (0, 2), 2: (1, 3), 3: (1, 2)}  # not: 0 from 3, 1 from 3, 2 from 0, 3 from 0
+    plain = []
+    for i, columns in told_apart.items():
+        right = [j for j in neighbours()[i] if j >= 0]
+        below = math.log(sum(math.exp(s[i][j]) for j in columns))
+        plain.append(below - sum(s[i][j] for j in right) / len(right))
     assert mean(rows, f, g).item() == pytest.approx(sum(plain) / 4, abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""The recurrent encoder against torch.nn.GRU on packed sequences, and what padding, order and precision may do to it."""
+"""The recurrent encoder against torch.nn.GRU on packed sequences, and what padding and precision may do to it."""
 
 import pytest
 import torch
