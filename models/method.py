@@ -90,6 +90,8 @@ class Method(nn.Module):
         super().__init__()
         self.recipe = recipe
         self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}))
+        for tower in self.towers.values():
+            tower.words.sparse = True  # a lane's gradient has its words' rows only; the step makes one dense sum
         self.summands = tuple(_summand(term) for term in recipe.terms)
         self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
 

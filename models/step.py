@@ -101,7 +101,7 @@ def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world
             again_LD = encode(lane, graph=True) if setup.cached else vector_LD
             if again_LD.requires_grad:
                 again_LD.backward(gradient_LD)
-    return _reduced(method, loss.detach(), number, world)
+    return _reduced(method, batch, loss.detach(), number, world)
 
 
 @dataclass(frozen=True)
@@ -198,15 +198,26 @@ class Gather(torch.autograd.Function):
         return total[start : start + ctx.rows], None, None  # type: ignore[attr-defined]
 
 
-def _reduced(method: Method, loss: Tensor, number: int, world: World) -> float:
-    """Sum gradients and loss over workers in one flat reduction."""
+def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: World) -> float:
+    """Sum gradients and loss over workers in one flat reduction; of word tables only the rows of this batch's words."""
+    trained = list(trainable(method))
+    for parameter in trained:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        elif parameter.grad.is_sparse:  # from lanes; one dense tensor for all of them
+            parameter.grad = parameter.grad.to_dense()
     if world.size > 1:
-        trained = list(trainable(method))
-        parts = [(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in trained]
-        flat = torch.cat([*parts, loss.reshape(1).to(parts[0].dtype)])
+        word_N = batch.flat_ids.unique().to(world.device)
+        tables = {id(method.towers[tower].words.weight) for tower in method.used}
+        parts = [p.grad[word_N] if id(p) in tables else p.grad for p in trained]  # type: ignore[index]
+        flat = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0].dtype)])
         dist.all_reduce(flat)
-        for parameter, part in zip(trained, flat[:-1].split([p.numel() for p in trained]), strict=True):
-            parameter.grad = part.view_as(parameter)
+        for parameter, part, total in zip(trained, parts, flat[:-1].split([p.numel() for p in parts]), strict=True):
+            assert parameter.grad is not None
+            if id(parameter) in tables:
+                parameter.grad[word_N] = total.view_as(part)
+            else:
+                parameter.grad = total.view_as(part)
         loss = flat[-1]
     if not torch.isfinite(loss):
         raise FloatingPointError(f"step {number}: the loss is {loss.item()}; try training.precision=fp32 or a lower rate")

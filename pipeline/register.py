@@ -17,18 +17,19 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version as installed
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import mlflow
 import numpy as np
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
 from mlflow.types import ColSpec, DataType, Schema, TensorSpec
@@ -142,6 +143,27 @@ def register(
         return Registered(run_id, name, number, f"models:/{name}/{number}", ALIAS, uri)
 
 
+def fetch(uri: str, name: str, into: Path) -> Path:
+    """
+    The model folder of a registered model, brought here.
+
+    Args:
+        name: `NAME` takes the alias `champion`, else `candidate`; `NAME@ALIAS` and `NAME/VERSION` are exact.
+        into: folder to put it in.
+    Raises:
+        RegistryError: nothing of that name; the known ones are named.
+    """
+    with _connected(uri) as client:
+        found = _find(client, uri, name)
+        place = Path(mlflow.artifacts.download_artifacts(f"models:/{found.name}/{found.version}", dst_path=str(into)))
+        served = Model.load(str(place)).flavors.get("python_function", {}).get("artifacts", {}).get("model")
+        if served is None:
+            raise RegistryError(
+                f'"{name}" in registry "{uri}" holds no model folder; name a model that firth registered'
+            )
+        return place / str(served["path"])
+
+
 def flat(tree: Any, path: str = "") -> dict[str, str]:
     """A nested recipe as MLflow's parameters: `terms.0.weight`; lists of plain values stay whole."""
     nested = isinstance(tree, Mapping) or (isinstance(tree, list | tuple) and any(isinstance(v, Mapping) for v in tree))
@@ -205,8 +227,7 @@ def _hushed() -> Iterator[None]:
 def _connected(uri: str) -> Iterator[MlflowClient]:
     """A client; the process looks at this MLflow and no other meanwhile, and hears only of trouble."""
     loggers = [logging.getLogger(name) for name in ("mlflow", "alembic")]
-    levels = [logger.level for logger in loggers]
-    before: Any = mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None  # None sets it back to unset
+    levels, nothing = [logger.level for logger in loggers], cast(str, None)
     with _environment({"MLFLOW_TRACKING_URI": uri, "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}), _hushed():
         try:
             for logger in loggers:
@@ -217,7 +238,7 @@ def _connected(uri: str) -> Iterator[MlflowClient]:
             reason = str(error).strip().partition("\n")[0]
             raise RegistryError(f'registry "{uri}": {reason}; give an MLflow server\'s URI, or {SQLITE}PATH') from error
         finally:
-            mlflow.set_tracking_uri(before)
+            mlflow.set_tracking_uri(nothing)  # the environment, which says the same, is set back after it
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
 
@@ -233,6 +254,19 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
             f'experiment "{name}" was deleted; restore it: mlflow experiments restore -x {found.experiment_id}'
         )
     return str(found.experiment_id)
+
+
+def _find(client: MlflowClient, uri: str, name: str) -> ModelVersion:
+    base, at, alias = name.partition("@")
+    base, _, number = base.partition("/")
+    wanted = [(base, alias)] if at else [(base, "champion"), (base, ALIAS)]
+    for model, label in wanted:
+        with suppress(MlflowException):
+            return (
+                client.get_model_version(model, number) if number else client.get_model_version_by_alias(model, label)
+            )
+    known = ", ".join(sorted(model.name for model in client.search_registered_models())) or "none"
+    raise RegistryError(f'no registered model "{name}" in registry "{uri}"; known: {known}; or give a model folder')
 
 
 def _logged(client: MlflowClient, experiment: str, weights: str | None) -> str | None:

@@ -38,7 +38,8 @@ def scoreboard(result: Mapping[str, Any]) -> Group:
 
 def _head(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     yield Rule(Text(f"firth  {result.get('recipe') or ''}", "bold"), style="dim", align="left")
-    yield _pairs({"corpus": result.get("corpus"), "store": result.get("store")})
+    read = ", ".join(f"{count:,} {name}" for name, count in (result.get("read") or {}).items())
+    yield _pairs({"corpus": result.get("corpus"), "read": read, "store": result.get("store")})
 
 
 def _stages(result: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -67,7 +68,7 @@ def _drops(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     table = _table("count", "why", left=("why",))
     for reason, count in sorted(dropped.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(_number(count), Text(reason))
-    yield from _section("Dropped", table)
+    yield from _section("Left out, cut or unknown", table)
 
 
 def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -141,7 +142,7 @@ def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:
         facts["logged"] = registered.get("uri")
     else:
         facts["registered"] = "no"
-    facts["tracking"] = (registered or {}).get("tracking")
+    facts["tracking"] = (registered or {}).get("tracking") or result.get("tracking")
     facts["run"] = (registered or {}).get("run_id")
     if folder:
         facts["try"] = f'firth encode {shlex.quote(folder)} "some text"'

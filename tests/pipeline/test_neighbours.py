@@ -112,18 +112,13 @@ def test_a_score_of_the_wrong_shape_is_refused():
         model_ranks(np.zeros((3, 2)), np.zeros((3, 2)), found, lambda some, _: some[:, :1])
 
 
-STORY = [
-    "A miller had three sons, a mill, a donkey and a cat.",
-    "But the miller died, and the cat went to the youngest.",
-    "Cats want boots, said the cat; give me boots and a sack.",
-    "Dutifully he had boots made.",
-    "Evening came over the hill.",
-]
-
-
 def test_bm25_ranks_agree_with_the_formula_written_out():
-    found = questions(sentences(STORY))
-    bags = [words(text) for text in STORY]
+    random, vocabulary = (
+        np.random.default_rng(2),
+        ["ash", "birch", "cedar", "elm", "fir", "hazel", "oak", "pine", "yew"],
+    )
+    texts = [chr(97 + n) + "q " + " ".join(random.choice(vocabulary, size=random.integers(2, 25))) for n in range(26)]
+    found, bags = questions(sentences(texts)), [words(text) for text in texts]
     length = sum(map(len, bags)) / len(bags)
 
     def score(query, text):

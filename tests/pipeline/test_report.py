@@ -23,6 +23,7 @@ def result():
         "recipe": "quick-thoughts-bag",
         "corpus": "pydoc:",
         "store": "/data/store",
+        "read": {"documents": 1200, "sentences": 34000},
         "model_folder": "/data/store/models/3f2a",
         "scores": {f"neighbours.{name}": value for name, value in figures.items()},
         "gate": None,
@@ -51,6 +52,10 @@ def line(text, start):
     """The words of the one line that begins so."""
     [found] = [entry for entry in text.splitlines() if entry.strip().startswith(start)]
     return found.split()
+
+
+def test_the_head_says_what_was_read(result):
+    assert line(page(result), "read") == ["read", "1,200", "documents,", "34,000", "sentences"]
 
 
 def test_a_stage_is_a_line_of_counts(result):
