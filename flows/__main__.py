@@ -17,11 +17,13 @@ app = typer.Typer(
 
 Recipe = Annotated[str, typer.Argument(help="A recipe's name (see `firth recipes`) or the path of a TOML file.")]
 Corpus = Annotated[
-    str, typer.Option(help="File, folder, glob or URI of text, or `pydoc:` for the documentation of installed packages.")
+    str,
+    typer.Option(help="File, folder, glob or URI of text, or `pydoc:` for the documentation of installed packages."),
 ]
 StorePlace = Annotated[str, typer.Option("--store", envvar="FIRTH_STORE", help="Folder or URI for all that is made.")]
 Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: training.epochs=2. Repeatable.")
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: training.epochs=2. Repeatable."),
 ]
 
 
@@ -35,13 +37,23 @@ def retrain(
     gpu: Annotated[bool, typer.Option("--gpu", help="Give each worker a GPU.")] = False,
     register: Annotated[str | None, typer.Option(metavar="NAME", help="Register the model under this name.")] = None,
     tracking: Annotated[str | None, typer.Option(metavar="URI", help="MLflow; default: a file in the store.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object last, instead of the scoreboard.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object last, instead of the scoreboard.")
+    ] = False,
 ) -> None:
     """Turn a corpus into a trained, evaluated, registered model. What the store holds already is not made again."""
     from flows.retrain import retrain as flow
 
     result = _tried(
-        flow, recipe, corpus, store=store, overrides=overrides or [], workers=workers, gpu=gpu, register=register, tracking=tracking
+        flow,
+        recipe,
+        corpus,
+        store=store,
+        overrides=overrides or [],
+        workers=workers,
+        gpu=gpu,
+        register=register,
+        tracking=tracking,
     )
     if as_json:
         print(json.dumps(result))
@@ -50,7 +62,8 @@ def retrain(
 
     from pipeline.report import scoreboard
 
-    Console().print(scoreboard(result))
+    wide = Console()
+    Console(width=wide.width if wide.is_terminal else 110).print(scoreboard(result))
 
 
 @app.command()
@@ -100,7 +113,11 @@ def search(
     from flows.search import hits
 
     for hit in _tried(hits, model, query, corpus, store=store, most=most, tracking=tracking):
-        print(json.dumps(hit) if as_json else f"{hit['score']:6.3f}  {hit['title'] or hit['source']}\n        {hit['text']}")
+        print(
+            json.dumps(hit)
+            if as_json
+            else f"{hit['score']:6.3f}  {hit['title'] or hit['source']}\n        {hit['text']}"
+        )
 
 
 def _tried(function: Any, *arguments: Any, **options: Any) -> Any:

@@ -40,7 +40,14 @@ def watched(name: str, unit: str = "shards", quiet: bool = False) -> Iterator[cl
 
 @contextmanager
 def _bar(name: str, unit: str) -> Iterator[cluster.Progress]:
-    columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit), Rate(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        Rate(),
+        TimeRemainingColumn(),
+    )
     bar = Progress(*columns, console=console, transient=True)
     task, started, shown = bar.add_task(name), time.monotonic(), False
 

@@ -1,4 +1,4 @@
-"""The whole road as one flow, one thin task per stage. The store owns what is done already; Prefect owns order and state."""
+"""The road as one flow, one thin task per stage. The store owns what is done already; Prefect owns order and state."""
 
 from pipeline import settings  # noqa: F401  before Prefect and Ray
 
@@ -27,6 +27,7 @@ from pipeline.pairs import PAIRINGS
 from pipeline.road import Corpus, Road
 from pipeline.store import Store
 from pipeline.train import Job, precise
+from pipeline.vocabulary import Vocabulary
 from pipeline.weights import Weights, weights
 
 Arguments = ParamSpec("Arguments")
@@ -36,7 +37,7 @@ Made = TypeVar("Made")
 def stage(function: Callable[Arguments, Made]) -> Callable[Arguments, Made]:
     """A function as a Prefect task of the stage's name, whose result the store keeps, not Prefect."""
     name = function.__name__.removeprefix("make_").replace("_", "-")
-    return task(function, name=name, cache_policy=NO_CACHE, persist_result=False)  # type: ignore[return-value]
+    return task(name=name, cache_policy=NO_CACHE, persist_result=False)(function)
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,12 @@ def retrain(
         shards = make_shards(road)
         documents = make_documents(road, shards)
         sentences = make_sentences(road, documents)
-        tokenizer = make_vocabulary(road, sentences)
-        tokens = make_tokens(road, sentences, tokenizer)
+        vocabulary = make_vocabulary(road, sentences)
+        tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
         source = road.source(sentences, tokens, pairs)
         batches = make_batches(road, source)
-        trained = make_weights(order, source, tokenizer)
+        trained = make_weights(order, source, vocabulary)
         vectors = make_vectors(road, trained, sentences)
         scores = make_scores(road, trained, sentences, vectors)
     registered = make_registered(order, trained, scores)
@@ -94,7 +95,14 @@ def retrain(
 
 
 def check(
-    recipe: str, corpus: str, store: str, overrides: list[str], workers: int, gpu: bool, name: str | None, tracking: str | None
+    recipe: str,
+    corpus: str,
+    store: str,
+    overrides: list[str],
+    workers: int,
+    gpu: bool,
+    name: str | None,
+    tracking: str | None,
 ) -> Order:
     """
     Everything that can be known to be wrong before any work.
@@ -137,16 +145,16 @@ def make_sentences(road: Road, documents: Manifest) -> Manifest:
 
 
 @stage
-def make_vocabulary(road: Road, sentences: Manifest) -> str:
-    """The corpus's pinned tokenizer."""
+def make_vocabulary(road: Road, sentences: Manifest) -> Vocabulary:
+    """The corpus's pinned vocabulary."""
     return road.vocabulary(sentences)
 
 
 @stage
-def make_tokens(road: Road, sentences: Manifest, tokenizer: str) -> Manifest:
+def make_tokens(road: Road, sentences: Manifest, vocabulary: Vocabulary) -> Manifest:
     """Turn sentences into numbers."""
     with watched("tokens") as progress:
-        return road.tokens(sentences, tokenizer, progress)
+        return road.tokens(sentences, vocabulary, progress)
 
 
 @stage
@@ -163,10 +171,10 @@ def make_batches(road: Road, source: Source) -> Manifest:
 
 
 @stage
-def make_weights(order: Order, source: Source, tokenizer: str) -> Weights:
+def make_weights(order: Order, source: Source, vocabulary: Vocabulary) -> Weights:
     """Train, unless these weights are there."""
     road = order.road
-    job = Job(road.store.root, precise(road.recipe, order.gpu), source, tokenizer, start_digest(road.recipe))
+    job = Job(road.store.root, precise(road.recipe, order.gpu), source, vocabulary, start_digest(road.recipe))
     lineage = {
         "corpus": road.uri,
         "recipe": road.recipe.name,
@@ -215,7 +223,9 @@ def start_digest(recipe: Recipe) -> str:
         return ""
     weights_file = Path(recipe.training.start) / WEIGHTS
     if not weights_file.is_file():
-        raise RecipeError(f'training.start is "{recipe.training.start}"; `fresh`, or a model folder that holds {WEIGHTS}')
+        raise RecipeError(
+            f'training.start is "{recipe.training.start}"; `fresh`, or a model folder that holds {WEIGHTS}'
+        )
     return hashlib.sha256(weights_file.read_bytes()).hexdigest()
 
 
@@ -255,7 +265,16 @@ def summary(
 
 def registered_row(registered: register.Registered) -> dict[str, Any]:
     """The last stage as `--json` shows it."""
-    return {"name": "registered", "key": registered.uri, "seconds": 0.0, "cached": False, "shards_new": 0, "shards_same": 0, "rows": 0, "quarantined": 0}
+    return {
+        "name": "registered",
+        "key": registered.uri,
+        "seconds": 0.0,
+        "cached": False,
+        "shards_new": 0,
+        "shards_same": 0,
+        "rows": 0,
+        "quarantined": 0,
+    }
 
 
 def drops(tables: list[Manifest]) -> dict[str, int]:

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flows.registry import folder_of
 from flows.progress import watched
+from flows.registry import folder_of
 from models.folder import load
 from pipeline.cluster import session
 from pipeline.embed import matrix, vectors
@@ -64,5 +64,3 @@ def _described(
         )
         rows.append({"score": score, "text": sentence["text"], **{k: record[k] for k in ("title", "source", "row")}})
     return rows
-
-

@@ -19,7 +19,13 @@ from tokenizers import Tokenizer
 from models.method import Method, resolve
 from models.recipe import Recipe, RecipeError, parse
 
-WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = "weights.safetensors", "tokenizer.json", "recipe.json", "lineage.json", "README.md"
+WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = (
+    "weights.safetensors",
+    "tokenizer.json",
+    "recipe.json",
+    "lineage.json",
+    "README.md",
+)
 ROWS = 512  # texts encoded at once; sorted by length first, so little of it is padding
 
 
@@ -61,7 +67,7 @@ class Model:
 
     def score(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """How well right vectors answer left ones, [M, N]; larger is better."""
-        return self.method.score(torch.from_numpy(left), torch.from_numpy(right)).numpy()
+        return self.method.score(torch.tensor(left), torch.tensor(right)).numpy()
 
     def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
         length_L = torch.tensor([len(row) for row in ids])
@@ -91,7 +97,9 @@ def load(path: str | Path) -> Model:
     folder = Path(path)
     missing = [name for name in (WEIGHTS, TOKENIZER, RECIPE, LINEAGE) if not (folder / name).is_file()]
     if missing:
-        raise FolderError(f"{folder} is no model folder: no {', '.join(missing)}; give the folder that `firth retrain` names")
+        raise FolderError(
+            f"{folder} is no model folder: no {', '.join(missing)}; give the folder that `firth retrain` names"
+        )
     try:
         recipe = resolve(parse(json.loads((folder / RECIPE).read_text(encoding="utf-8"))))
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
@@ -106,7 +114,7 @@ def load(path: str | Path) -> Model:
 
 
 def _empty(recipe: Recipe, vocabulary: int, folder: Path) -> Method:
-    """A method of the right shapes; ready tables get theirs from the weights."""
+    """A method of the right shapes; its numbers come from the file."""
     from safetensors import safe_open
 
     tables: dict[str, torch.Tensor] = {}
@@ -117,4 +125,4 @@ def _empty(recipe: Recipe, vocabulary: int, folder: Path) -> Method:
         shape = shapes.get(f"towers.{tower}.words.weight")
         if table and table not in recipe.encoder.towers and shape:
             tables[table] = torch.zeros(*shape)
-    return Method(recipe, vocabulary, tables)
+    return Method(recipe, vocabulary, tables, torch.zeros(vocabulary))

@@ -95,7 +95,19 @@ class Dropout(nn.Module):
         return word_NE * mask_E.to(word_NE.dtype)
 
 
-class Bag(nn.Module):
+class Encoder(nn.Module):
+    """
+    What every encoder has: a word table, dropout on its vectors, and the width of a text's vector.
+
+    Called with (id_LT, length_L, shared) it gives vector_LD; `shared` is the mask [E] of shared dropout, or None.
+    """
+
+    words: Words
+    drop: Dropout
+    width: int
+
+
+class Bag(Encoder):
     """
     Mean of the word vectors of a text's tokens.
 
@@ -107,9 +119,14 @@ class Bag(nn.Module):
         table: name of a ready-made table; whoever resolves it hands it over as `words`.
         frozen: the table is never trained.
         initial: a new table is drawn evenly from -initial to initial.
-        words: a ready-made or shared table; `width`, `frozen` and `initial` then say nothing.
+        smooth: a, above 0: a new table's vectors start a / (a + p) as long, p being the word's relative frequency, so
+            that common words weigh little from the start.
+        words: a ready-made or shared table; `width`, `frozen`, `initial` and `smooth` then say nothing.
+        frequency: p of each word, [V]; needed for `smooth` alone.
     Raises:
-        ValueError: `table` is named but no `words` given.
+        ValueError: `table` is named but no `words` given; `smooth` without `frequency`.
+    Source:
+        For `smooth`: Arora, Liang and Ma 2017, section 3, smooth inverse frequency.
     """
 
     def __init__(
@@ -122,10 +139,17 @@ class Bag(nn.Module):
         table: str = "",
         frozen: bool = False,
         initial: float = 0.1,
+        smooth: float = 0.0,
         words: Words | None = None,
+        frequency: Tensor | None = None,
     ) -> None:
         super().__init__()
         self.words = words or new_words(vocabulary, width, table=table, frozen=frozen, initial=initial)
+        if smooth > 0 and words is None:
+            if frequency is None:
+                raise ValueError(f"encoder.smooth is {smooth} but no word frequencies were handed over")
+            with torch.no_grad():
+                self.words.weight.mul_((smooth / (smooth + frequency))[:, None])
         self.drop = Dropout(dropout, shared=shared_dropout)
         self.width = self.words.width
 

@@ -1,21 +1,22 @@
 """A method: encoders, and terms that compare their vectors. Built from a recipe; knows neither files nor workers."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from models.candidates import CANDIDATES, Rows, scores
-from models.lookup import Bag, Words
+from models.lookup import Bag, Encoder, Words
 from models.objectives import OBJECTIVES
 from models.parts import bind, complete
 from models.recipe import Choice, Recipe, RecipeError, Term
 from models.recurrent import GRU
 from models.similarity import SIMILARITIES
 
-ENCODERS: dict[str, type[nn.Module]] = {"bag": Bag, "gru": GRU}
+ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU}
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -84,20 +85,33 @@ class Method(nn.Module):
         recipe: resolved.
         vocabulary: entries of the tokenizer.
         tables: ready word vectors by the name that `table` has in the recipe, each [V, word width].
+        frequency: each word's share of the corpus, [V], for encoders that start from it.
     """
 
-    def __init__(self, recipe: Recipe, vocabulary: int, tables: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        vocabulary: int,
+        tables: Mapping[str, Tensor] | None = None,
+        frequency: Tensor | None = None,
+    ) -> None:
         super().__init__()
         self.recipe = recipe
-        self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}))
-        for tower in self.towers.values():
-            tower.words.sparse = True  # a lane's gradient has its words' rows only; the step makes one dense sum
+        self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}, frequency))
+        for name in recipe.encoder.towers:
+            self.tower(
+                name
+            ).words.sparse = True  # a lane's gradient has its words' rows only; the step makes one dense sum
         self.summands = tuple(_summand(term) for term in recipe.terms)
         self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
 
+    def tower(self, name: str) -> Encoder:
+        """A tower's encoder."""
+        return cast(Encoder, self.towers[name])
+
     def encode(self, tower: str, ids_LT: Tensor, length_L: Tensor, shared: Tensor | None = None) -> Tensor:
         """One tower's vectors, [L, D]; `shared` is the step's dropout mask where the encoder takes one."""
-        return self.towers[tower](ids_LT, length_L, shared)
+        return cast(Tensor, self.tower(tower)(ids_LT, length_L, shared))
 
     def loss(self, rows: Rows, anchor_A: Tensor, vectors: Mapping[str, Tensor], count: int) -> Tensor:
         """
@@ -124,7 +138,7 @@ class Method(nn.Module):
 
     def widths(self) -> list[tuple[str, int]]:
         """Tower and width of each stretch of the readout."""
-        return [(name, int(self.towers[name].width)) for name in self.recipe.readout.towers]
+        return [(name, self.tower(name).width) for name in self.recipe.readout.towers]
 
     @torch.no_grad()
     def score(self, left_MD: Tensor, right_ND: Tensor) -> Tensor:
@@ -142,7 +156,9 @@ class Method(nn.Module):
         for term in self.summands:
             if term.anchor not in stretch or term.candidate not in stretch:
                 continue  # a tower that is thrown away after training
-            total += term.weight * term.similarity(left_MD[:, stretch[term.anchor]], right_ND[:, stretch[term.candidate]])
+            total += term.weight * term.similarity(
+                left_MD[:, stretch[term.anchor]], right_ND[:, stretch[term.candidate]]
+            )
         return total
 
 
@@ -158,15 +174,22 @@ def _summand(term: Term) -> Summand:
     )
 
 
-def _towers(recipe: Recipe, vocabulary: int, tables: Mapping[str, Tensor]) -> dict[str, nn.Module]:
-    towers: dict[str, Any] = {}
+def _towers(
+    recipe: Recipe, vocabulary: int, tables: Mapping[str, Tensor], frequency: Tensor | None
+) -> dict[str, Encoder]:
+    towers: dict[str, Encoder] = {}
+    encoder = ENCODERS[recipe.encoder.kind]
+    wanted = inspect.signature(encoder).parameters
     for name in recipe.encoder.towers:
         options = recipe.encoder.tower(name)
         table = str(options.get("table", ""))
         words = towers[table].words if table in towers else None
         if table and words is None:
             if table not in tables:
-                raise RecipeError(f'encoder.{name}.table is "{table}": neither a tower before it nor a table that was read')
+                raise RecipeError(
+                    f'encoder.{name}.table is "{table}": neither a tower before it nor a table that was read'
+                )
             words = Words(vocabulary, tables[table].shape[1], frozen=bool(options["frozen"]), weight=tables[table])
-        towers[name] = ENCODERS[recipe.encoder.kind](vocabulary, **options, words=words)
+        given = {k: v for k, v in {"words": words, "frequency": frequency}.items() if k in wanted}
+        towers[name] = encoder(vocabulary, **options, **given)
     return towers

@@ -176,7 +176,11 @@ class Recipe(Part):
     @model_validator(mode="after")
     def _towers_exist(self) -> Self:
         towers = self.encoder.towers
-        named = [(f"terms.{i}.{side}", getattr(t, side)) for i, t in enumerate(self.terms) for side in ("anchor", "candidate")]
+        named = [
+            (f"terms.{i}.{side}", getattr(t, side))
+            for i, t in enumerate(self.terms)
+            for side in ("anchor", "candidate")
+        ]
         named += [("readout.towers", name) for name in self.readout.towers]
         for where, name in named:
             if name and name not in towers:
@@ -260,7 +264,11 @@ def _fault(item: Any) -> str:
         return f'unknown key "{where}"; known: {", ".join(_keys(item["loc"][:-1]))}'
     if item["type"] == "missing":
         return f'key "{where}" is missing'
-    return f'{where or "recipe"} is {item["input"]!r}: {item["msg"]}' if item["type"] != "value_error" else str(item["msg"])
+    return (
+        f"{where or 'recipe'} is {item['input']!r}: {item['msg']}"
+        if item["type"] != "value_error"
+        else str(item["msg"])
+    )
 
 
 def _keys(path: tuple[Any, ...]) -> list[str]:

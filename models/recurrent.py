@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from models.lookup import Dropout, Words, new_words, real
+from models.lookup import Dropout, Encoder, Words, new_words, real
 
 
-class GRU(nn.Module):
+class GRU(Encoder):
     """
     State of a gated recurrent network after a text's last token; zeros for a text without tokens.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from models.candidates import Rows
 from models.method import Method
 
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class World:
 
     rank: int = 0
     size: int = 1
-    device: torch.device = torch.device("cpu")
+    device: torch.device = CPU
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,9 @@ def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world
     loss.backward()
     assert leaf_ND.grad is not None
     with setup.autocast(world.device) if setup.cached else nullcontext():
-        for lane, vector_LD, gradient_LD in zip(mine, vectors, leaf_ND.grad.split([len(v) for v in vectors]), strict=True):
+        for lane, vector_LD, gradient_LD in zip(
+            mine, vectors, leaf_ND.grad.split([len(v) for v in vectors]), strict=True
+        ):
             again_LD = encode(lane, graph=True) if setup.cached else vector_LD
             if again_LD.requires_grad:
                 again_LD.backward(gradient_LD)
@@ -124,14 +126,14 @@ class Encode:
 
     def nothing(self) -> Tensor:
         """The vectors of no lane, [0, D of all towers]."""
-        width = sum(int(self.method.towers[tower].width) for tower in self.method.used)
+        width = sum(self.method.tower(tower).width for tower in self.method.used)
         return torch.zeros(0, width, dtype=_vector_type(self.setup), device=self.world.device)
 
     def _shared_masks(self) -> Mapping[str, Tensor]:
         """Dropout masks that all rows of the batch share; towers of one word width share them too."""
         masks = {}
         for tower in self.method.used:
-            drop, table = self.method.towers[tower].drop, self.method.towers[tower].words.weight
+            drop, table = self.method.tower(tower).drop, self.method.tower(tower).words.weight
             if drop.active and drop.shared:
                 draw = torch.Generator().manual_seed(step_seed(self.setup.seed, self.number, -1))
                 keep = torch.rand(table.shape[1], generator=draw) >= drop.rate
@@ -141,7 +143,9 @@ class Encode:
 
 def step_seed(seed: int, number: int, lane: int, purpose: int = 0) -> int:
     """A lane's random state; lane -1 is what the whole batch shares."""
-    mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB + purpose) % 2**64
+    mixed = (
+        seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB + purpose
+    ) % 2**64
     return ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) % 2**63
 
 
@@ -154,7 +158,7 @@ def _loss(method: Method, batch: Batch, every: list[Lane], leaf_ND: Tensor, worl
     owned = [[lane.row_L for lane in every[rank :: world.size]] for rank in range(world.size)]
     row_of_rank = [torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64) for rows in owned]
     vector_BD = _batch_order(leaf_ND, row_of_rank, world)
-    stretches = vector_BD.split([int(method.towers[tower].width) for tower in method.used], dim=1)
+    stretches = vector_BD.split([method.tower(tower).width for tower in method.used], dim=1)
     anchor_A = batch.rows.anchors()
     mine_A = anchor_A[torch.isin(anchor_A, row_of_rank[world.rank])]
     rows, vectors = batch.rows.to(world.device), dict(zip(method.used, stretches, strict=True))
@@ -186,7 +190,7 @@ class Gather(torch.autograd.Function):
         padded = leaf.new_zeros(most, leaf.shape[1])
         padded[: len(leaf)] = leaf
         full = leaf.new_empty(world.size * most, leaf.shape[1])
-        dist.all_gather_into_tensor(full, padded)
+        dist.all_gather_single(full, padded)
         return full
 
     @staticmethod
@@ -199,29 +203,43 @@ class Gather(torch.autograd.Function):
 
 
 def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: World) -> float:
-    """Sum gradients and loss over workers in one flat reduction; of word tables only the rows of this batch's words."""
+    """Put the sum of all workers' gradients into the parameters; returns the sum of their losses."""
     trained = list(trainable(method))
-    for parameter in trained:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        elif parameter.grad.is_sparse:  # from lanes; one dense tensor for all of them
-            parameter.grad = parameter.grad.to_dense()
+    gradients = [_dense(parameter) for parameter in trained]
     if world.size > 1:
-        word_N = batch.flat_ids.unique().to(world.device)
-        tables = {id(method.towers[tower].words.weight) for tower in method.used}
-        parts = [p.grad[word_N] if id(p) in tables else p.grad for p in trained]  # type: ignore[index]
-        flat = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0].dtype)])
-        dist.all_reduce(flat)
-        for parameter, part, total in zip(trained, parts, flat[:-1].split([p.numel() for p in parts]), strict=True):
-            assert parameter.grad is not None
-            if id(parameter) in tables:
-                parameter.grad[word_N] = total.view_as(part)
-            else:
-                parameter.grad = total.view_as(part)
-        loss = flat[-1]
+        loss = _summed(method, batch, trained, gradients, loss, world)
+    for parameter, gradient in zip(trained, gradients, strict=True):
+        parameter.grad = gradient
     if not torch.isfinite(loss):
-        raise FloatingPointError(f"step {number}: the loss is {loss.item()}; try training.precision=fp32 or a lower rate")
+        raise FloatingPointError(
+            f"step {number}: the loss is {loss.item()}; try training.precision=fp32 or a lower rate"
+        )
     return loss.item()
+
+
+def _dense(parameter: torch.nn.Parameter) -> Tensor:
+    """A parameter's gradient as one dense tensor: word tables collect their lanes' rows, some workers have none."""
+    if parameter.grad is None:
+        return torch.zeros_like(parameter)
+    return parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+
+
+def _summed(
+    method: Method, batch: Batch, trained: list[torch.nn.Parameter], gradients: list[Tensor], loss: Tensor, world: World
+) -> Tensor:
+    """One flat reduction, in place; of word tables it carries only the rows of this batch's words."""
+    word_N = batch.flat_ids.unique().to(world.device)
+    tables = {id(method.tower(tower).words.weight) for tower in method.used}
+    parts = [g[word_N] if id(p) in tables else g for p, g in zip(trained, gradients, strict=True)]
+    flat = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0].dtype)])
+    dist.all_reduce(flat)
+    totals = flat[:-1].split([part.numel() for part in parts])
+    for parameter, gradient, part, total in zip(trained, gradients, parts, totals, strict=True):
+        if id(parameter) in tables:
+            gradient[word_N] = total.view_as(part)
+        else:
+            gradient.copy_(total.view_as(part))
+    return flat[-1]
 
 
 def trainable(method: Method) -> Iterator[torch.nn.Parameter]:

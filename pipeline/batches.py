@@ -8,12 +8,15 @@ The order depends on the seed, the epoch and the corpus, and on nothing else.
 
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 
 from models.recipe import Batches
 from pipeline.cluster import scratch
@@ -51,9 +54,9 @@ def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     found = store.piece("held_out", key)
     if found:
         return found
+    started = time.time()
     rows = store.scan(list(sentences.values()), ["held_out", "group"]).filter("held_out").select("group").unique()
-    with_part = rows.collect(engine="streaming")
-    return store.write(HELD_OUT, key, with_part, started=_now(), inputs=inputs)
+    return store.write(HELD_OUT, key, rows.collect(engine="streaming"), started=started, inputs=inputs)
 
 
 def plan_key(settings: Batches, seed: int, source: Source) -> str:
@@ -119,7 +122,7 @@ def shard_runs(
     rows = rows.filter(~pl.col("held_out") & ~pl.col("group").is_in(held_out.implode()))
     first = (pl.col("document") != pl.col("document").shift(1)) | (pl.col("place") != pl.col("place").shift(1) + 1)
     rows = rows.with_columns(stretch=first.fill_null(True).cum_sum())
-    offset = pl.Series("offset", draw.integers(0, run, size=int(rows["stretch"].max() or 0) + 1), dtype=pl.UInt32)
+    offset = pl.Series("offset", draw.integers(0, run, size=cast(int, rows["stretch"].max() or 0) + 1), dtype=pl.UInt32)
     inside = pl.int_range(pl.len(), dtype=pl.UInt32).over("stretch")
     rows = rows.with_columns(inside=inside, offset=offset.gather(rows["stretch"])).with_columns(
         cut=(pl.col("inside") + pl.col("offset")) // run
@@ -160,7 +163,7 @@ def _scattered(
 
 
 def _scatter(runs: pl.DataFrame, buckets: int, draw: np.random.Generator, folder: Path, shard: int) -> None:
-    count = int(runs["run"].max() or 0) + 1 if len(runs) else 0
+    count = cast(int, runs["run"].max() or 0) + 1 if len(runs) else 0
     order = pl.Series(draw.integers(0, 1 << 62, size=count), dtype=pl.UInt64)
     bucket = pl.Series(draw.integers(0, buckets, size=count), dtype=pl.UInt32)
     runs = runs.with_columns(order=order.gather(runs["run"]), bucket=bucket.gather(runs["run"])).drop("run")
@@ -182,11 +185,13 @@ def _finish(left: pl.DataFrame, size: int, writer: "_Writer") -> None:
         return
     batch = answered(left, size)
     if batch["answers"].list.len().sum():
+        missing = size - len(batch)
+        columns = ("text", "tokens", "side", "group", "answers")
         filler = pl.DataFrame(
             {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]]},
-            schema={name: BATCHES.columns[name].type for name in ("text", "tokens", "side", "group", "answers")},
+            schema={name: BATCHES.columns[name].type for name in columns},
         )
-        writer.write(pl.concat([batch, *[filler] * (size - len(batch))]))
+        writer.write(pl.concat([batch, filler.select(pl.all().repeat_by(missing).explode())]))
 
 
 def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
@@ -214,8 +219,6 @@ class _Writer:
     """Appends whole batches to one Parquet file whose row groups hold whole batches."""
 
     def __init__(self, path: str, rows: int) -> None:
-        import pyarrow.parquet as pq
-
         self._open = lambda schema: pq.ParquetWriter(path, schema, compression="zstd", compression_level=1)
         self._file: pq.ParquetWriter | None = None
         self.rows, self.group_batches = rows, max(1, GROUP_ROWS // rows)
@@ -245,9 +248,3 @@ class _Writer:
         table = rows.to_arrow()
         self._file = self._file or self._open(table.schema)
         self._file.write_table(table, row_group_size=len(rows))
-
-
-def _now() -> float:
-    import time
-
-    return time.time()

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,7 +86,7 @@ def _map(function: Callable[[Item], Result], items: Sequence[Item], progress: Pr
     import ray
 
     start()
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
+    task: Any = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
     waiting = {task.remote(function, item): number for number, item in enumerate(items)}
     results: dict[int, Result] = {}
     try:
@@ -108,4 +109,4 @@ def _call(function: Callable[[Item], Result], item: Item) -> Result:
 
 def scratch() -> Path:
     """A folder of this machine for files that need not outlive the run."""
-    return Path(os.environ.get("FIRTH_SCRATCH", os.environ.get("TMPDIR", "/tmp")))  # noqa: S108
+    return Path(os.environ.get("FIRTH_SCRATCH") or tempfile.gettempdir())

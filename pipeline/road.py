@@ -18,6 +18,7 @@ from pipeline.pairs import PAIRINGS, PAIRS_VERSION
 from pipeline.sources import Shard, SourceError, read, shards
 from pipeline.store import Piece, Store
 from pipeline.tables import DOCUMENTS, PAIRS, QUARANTINE, SENTENCES, TOKENS
+from pipeline.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,17 @@ class Road:
         items = {number: ((piece.key,), piece) for number, piece in documents.pieces.items()}
         return run(self.store, Stage("sentences", corpus.SENTENCES_VERSION, make_sentences), items, progress)
 
-    def vocabulary(self, sentences: Manifest) -> str:
-        """The corpus's tokenizer as JSON; trained on the first call for this corpus name."""
+    def vocabulary(self, sentences: Manifest) -> Vocabulary:
+        """The corpus's vocabulary; made on the first call for this corpus name."""
         return vocabulary.pinned(self.store, self.corpus_name, self.recipe.tokenizer, list(sentences.pieces.values()))
 
-    def tokens(self, sentences: Manifest, tokenizer: str, progress: Progress = silent) -> Manifest:
+    def tokens(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest:
         """Turn sentences into vocabulary numbers."""
         most = self.recipe.tokenizer.most_tokens
-        name = f"tokenizers/{digest(tokenizer)}.json"
-        self.store.create(name, tokenizer)
+        name = f"tokenizers/{digest(words.tokenizer)}.json"
+        self.store.create(name, words.tokenizer)
         items = {number: ((piece.key,), (piece, name, most)) for number, piece in sentences.pieces.items()}
-        stage = Stage("tokens", vocabulary.TOKENS_VERSION, make_tokens, [digest(tokenizer), most])
+        stage = Stage("tokens", vocabulary.TOKENS_VERSION, make_tokens, [digest(words.tokenizer), most])
         return run(self.store, stage, items, progress)
 
     def pairs(self, sentences: Manifest, progress: Progress = silent) -> Manifest:

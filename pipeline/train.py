@@ -24,7 +24,7 @@ from pipeline import batches as making
 from pipeline.cluster import Progress, processors, silent, start
 from pipeline.reader import Epoch
 from pipeline.store import Store
-from pipeline.vocabulary import size
+from pipeline.vocabulary import Vocabulary
 from pipeline.word_vectors import tables
 
 WEIGHTS_VERSION = 1
@@ -40,7 +40,7 @@ class Job:
     store: str
     recipe: Recipe
     source: making.Source
-    tokenizer: str
+    vocabulary: Vocabulary
     start: str = ""  # digest of the weights that `training.start` names; empty: fresh ones
 
     @property
@@ -54,7 +54,7 @@ class Job:
         what = self.recipe.model_dump(include={"encoder", "terms", "training", "readout"})
         what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
         lanes = self.recipe.batches.lane_rows
-        return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, digest(self.tokenizer), self.start)
+        return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.start)
 
 
 @dataclass
@@ -72,7 +72,9 @@ def build(job: Job) -> Method:
     """The method at step 0: random weights from the seed, ready tables as they are."""
     torch.manual_seed(job.recipe.training.seed)
     training = job.recipe.training
-    method = Method(job.recipe, size(job.tokenizer), tables(job.recipe, job.tokenizer))
+    counts = torch.tensor(job.vocabulary.counts, dtype=torch.float32)
+    ready = tables(job.recipe, job.vocabulary)
+    method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum())
     if training.start != "fresh":
         method.load_state_dict(load(training.start).method.state_dict())
     return method.to(torch.float64) if training.precision == "fp64" else method
@@ -256,12 +258,14 @@ def epochs_ahead(job: Job, world: World) -> Callable[[int], Epoch]:
 
 def precise(recipe: Recipe, gpu: bool) -> Recipe:
     """The recipe with `training.precision` as the workers' hardware makes it; on a cluster one of them is asked."""
-    wanted, device = recipe.training.precision, torch.device("cuda" if gpu else "cpu")
+    wanted: str = recipe.training.precision
+    device = torch.device("cuda" if gpu else "cpu")
     if wanted == "auto" and os.environ.get("RAY_ADDRESS"):
         import ray
 
         start()
-        wanted = ray.get(ray.remote(num_gpus=int(gpu))(resolved).remote(wanted, device))
+        ask: Any = ray.remote(num_gpus=int(gpu))(resolved)
+        wanted = str(ray.get(ask.remote(wanted, device)))
     training = recipe.training.model_copy(update={"precision": resolved(wanted, device)})
     return recipe.model_copy(update={"training": training})
 

@@ -1,9 +1,10 @@
-"""Words become numbers: a vocabulary that is trained once per corpus name and then pinned, and the `tokens` stage."""
+"""Words become numbers: a vocabulary that is made once per corpus name and then pinned, and the `tokens` stage."""
 
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
@@ -14,6 +15,7 @@ from pipeline.tables import TOKENS
 
 TOKENS_VERSION = 1
 VOCABULARY_VERSION = 1
+COUNTED = 100_000  # sentences in which entries are counted, evenly from all shards
 UNKNOWN = "<unk>"  # number 0; also what padding holds, so lengths and not numbers decide a mask
 
 
@@ -21,66 +23,110 @@ class VocabularyError(ValueError):
     """A vocabulary that cannot be read or trained."""
 
 
-def pinned(store: Store, corpus: str, settings: recipe.Tokenizer, sentences: list[Piece]) -> str:
+@dataclass(frozen=True)
+class Vocabulary:
+    """A pinned tokenizer, and how often each of its entries stands in a sample of the corpus that it was pinned on."""
+
+    tokenizer: str
+    counts: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Entries."""
+        return len(self.counts)
+
+    @property
+    def digest(self) -> str:
+        """Names the vocabulary in keys."""
+        return digest(self.tokenizer, list(self.counts))
+
+    def words(self) -> dict[str, int]:
+        """Entry and number."""
+        return dict(Tokenizer.from_str(self.tokenizer).get_vocab())
+
+
+def pinned(store: Store, corpus: str, settings: recipe.Tokenizer, sentences: list[Piece]) -> Vocabulary:
     """
-    The tokenizer of a corpus name as JSON: trained on its first use, and the same from then on.
+    The vocabulary of a corpus name: made on its first use, and the same from then on.
 
     Raises:
         VocabularyError: kind `saved` without a readable file; no sentence to train on.
     """
-    if settings.kind == "saved":
-        return saved(settings.path)
-    name = f"vocabulary/{corpus}-{digest(VOCABULARY_VERSION, _what_matters(settings))}.json"
+    ready = saved(settings.path) if settings.kind == "saved" else None
+    what = settings.model_dump(exclude={"most_tokens", "path"})
+    name = f"vocabulary/{corpus}-{digest(VOCABULARY_VERSION, what, ready)}.json"
     record = store.get(name)
     if record is None:
-        trained = train(_sample(store, sentences, settings.sample), settings)
-        store.create(name, {"tokenizer": trained, "trained_on": [piece.key for piece in sentences]})
+        tokenizer = ready or train(_sample(store, sentences, settings.sample), settings)
+        counts = count(_sample(store, sentences, COUNTED), tokenizer)
+        store.create(name, {"tokenizer": tokenizer, "counts": counts, "made_from": [piece.key for piece in sentences]})
         record = store.get(name)
         assert record is not None
-    return str(record["tokenizer"])
-
-
-def is_pinned(store: Store, corpus: str, settings: recipe.Tokenizer) -> bool:
-    """Whether `pinned` would train nothing."""
-    name = f"vocabulary/{corpus}-{digest(VOCABULARY_VERSION, _what_matters(settings))}.json"
-    return settings.kind == "saved" or store.get(name) is not None
+    return Vocabulary(record["tokenizer"], tuple(record["counts"]))
 
 
 def saved(path: str) -> str:
-    """A tokenizer.json, or that of a model folder."""
+    """
+    A tokenizer.json, or that of a model folder, as JSON.
+
+    Raises:
+        VocabularyError: it cannot be read.
+    """
     file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
     try:
         return Tokenizer.from_file(str(file)).to_str()
-    except Exception as error:
+    except Exception as error:  # the library raises no class of its own
         raise VocabularyError(
             f'tokenizer.path is "{path}": {error}; give a tokenizer.json or a folder that holds one'
         ) from None
 
 
 def train(batches: Iterator[list[str]], settings: recipe.Tokenizer) -> str:
-    """A new tokenizer as JSON; unknown words are number 0."""
-    special = [UNKNOWN]
-    if settings.kind == "wordpiece":
-        special += ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
-        tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        trainer = trainers.WordPieceTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
-    else:
-        tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-        trainer = trainers.WordLevelTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
-    if settings.lowercase:
-        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    """
+    A new tokenizer as JSON; unknown words are number 0.
+
+    Raises:
+        VocabularyError: no word in the texts.
+    """
+    special = [UNKNOWN, "[PAD]", "[CLS]", "[SEP]", "[MASK]"] if settings.kind == "wordpiece" else [UNKNOWN]
+    make = _wordpiece if settings.kind == "wordpiece" else _word_level
+    tokenizer, trainer = make(settings, special)
     tokenizer.train_from_iterator(batches, trainer)
     if tokenizer.get_vocab_size() <= len(special):
         raise VocabularyError("no word to train a vocabulary on: the corpus has no training sentence")
-    return tokenizer.to_str()
+    return str(tokenizer.to_str())
+
+
+def _wordpiece(settings: recipe.Tokenizer, special: list[str]) -> tuple[Tokenizer, trainers.Trainer]:
+    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
+    tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=settings.lowercase)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer, trainers.WordPieceTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
+
+
+def _word_level(settings: recipe.Tokenizer, special: list[str]) -> tuple[Tokenizer, trainers.Trainer]:
+    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    if settings.lowercase:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer, trainers.WordLevelTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
+
+
+def count(batches: Iterator[list[str]], tokenizer: str) -> list[int]:
+    """How often each entry stands in some texts, by number."""
+    opened = Tokenizer.from_str(tokenizer)
+    total = np.zeros(opened.get_vocab_size(), dtype=np.int64)
+    for texts in batches:
+        encoded = opened.encode_batch_fast(texts, add_special_tokens=False)
+        ids = np.concatenate([np.zeros(0, dtype=np.int64), *(entry.ids for entry in encoded)]).astype(np.int64)
+        total += np.bincount(ids, minlength=len(total))
+    return [int(times) for times in total]
 
 
 def tokens(sentences: pl.DataFrame, tokenizer: Tokenizer) -> pl.DataFrame:
     """Each sentence as vocabulary numbers, row-aligned with `sentences`; cut where the tokenizer truncates."""
     encoded = tokenizer.encode_batch_fast(sentences["text"].to_list(), add_special_tokens=False)
-    ids = pl.Series("tokens", [entry.ids for entry in encoded], dtype=pl.List(pl.Int32))
+    ids = pl.Series("tokens", [entry.ids or [0] for entry in encoded], dtype=pl.List(pl.Int32))
     return TOKENS.check(ids.to_frame())
 
 
@@ -90,20 +136,6 @@ def open_tokenizer(text: str, most_tokens: int) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.enable_truncation(most_tokens)
     return tokenizer
-
-
-def size(text: str) -> int:
-    """Entries of a tokenizer's vocabulary."""
-    return Tokenizer.from_str(text).get_vocab_size()
-
-
-def words(text: str) -> dict[str, int]:
-    """Entry and number of a tokenizer's vocabulary."""
-    return dict(Tokenizer.from_str(text).get_vocab())
-
-
-def _what_matters(settings: recipe.Tokenizer) -> dict[str, object]:
-    return json.loads(settings.model_dump_json(exclude={"most_tokens", "path"}))
 
 
 def _sample(store: Store, sentences: list[Piece], most: int) -> Iterator[list[str]]:

@@ -96,7 +96,7 @@ def _keep(store: Store, job: Job, checkpoint: str, lineage: Mapping[str, Any]) -
         near = store.fetch(checkpoint.removeprefix(f"{store.root}/"), Path(place))
         method.load_state_dict(torch.load(near / STATE, weights_only=True, map_location="cpu")["weights"])
         written = Path(place) / "model"
-        save(written, method.to(torch.float32), job.tokenizer, lineage, card(job, lineage))
+        save(written, method.to(torch.float32), job.vocabulary.tokenizer, lineage, card(job, lineage))
         name = f"weights/{job.key}-{uuid4().hex[:8]}"
         store.upload(written, name)
     return name
@@ -115,13 +115,14 @@ def _discard(store: Store, job: Job) -> None:
 def card(job: Job, lineage: Mapping[str, Any]) -> str:
     """The model card."""
     recipe = job.recipe
+    scaled = ", each scaled to length 1" if recipe.readout.normalise else ""
     return f"""# {recipe.name}
 
 A text-embedding model, trained by Firth on {lineage.get("corpus", "?")} on {datetime.now(UTC):%Y-%m-%d}.
 
 - Method: {recipe.source or recipe.name}
 - Encoder: {recipe.encoder.kind}, towers {", ".join(recipe.encoder.towers)}
-- A text's vector: {", ".join(recipe.readout.towers)}, one behind the other{", each scaled to length 1" if recipe.readout.normalise else ""}
+- A text's vector: {", ".join(recipe.readout.towers)}, one behind the other{scaled}
 - Sentences longer than {recipe.tokenizer.most_tokens} tokens are cut
 - Seed {recipe.training.seed}; `recipe.json` has every other number, `lineage.json` says which data it saw
 

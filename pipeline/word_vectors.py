@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from models.recipe import Recipe
-from pipeline.vocabulary import words
+from pipeline.vocabulary import Vocabulary
 
 
 class WordVectorsError(ValueError):
     """Word vectors that cannot be read."""
 
 
-def tables(recipe: Recipe, tokenizer: str) -> dict[str, Tensor]:
+def tables(recipe: Recipe, vocabulary: Vocabulary) -> dict[str, Tensor]:
     """
     The tables that towers name by path, by that name, each [V, word width]; words that a file lacks are zero.
 
@@ -23,7 +23,7 @@ def tables(recipe: Recipe, tokenizer: str) -> dict[str, Tensor]:
     """
     towers = recipe.encoder.towers
     named = [str(recipe.encoder.tower(tower).get("table", "")) for tower in towers]
-    return {name: read(name, words(tokenizer)) for name in dict.fromkeys(named) if name and name not in towers}
+    return {name: read(name, vocabulary.words()) for name in dict.fromkeys(named) if name and name not in towers}
 
 
 def check(recipe: Recipe) -> None:
