@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
 
 from models.method import Method, resolve
-from models.recipe import Recipe, RecipeError, parse
+from models.recipe import Recipe, parse
+from models.trouble import MendableError
 
 WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = (
     "weights.safetensors",
@@ -29,7 +31,7 @@ WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = (
 ROWS = 512  # texts encoded at once; sorted by length first, so little of it is padding
 
 
-class FolderError(ValueError):
+class FolderError(MendableError, ValueError):
     """A folder that is no model, or not a whole one."""
 
 
@@ -52,17 +54,27 @@ class Model:
         return sum(width for _, width in self.method.widths())
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of texts, [N, D] float32, in the order given."""
+        """
+        Vectors of texts, [N, D] float32, in the order given.
+
+        Raises:
+            TypeError: not a list of texts.
+        """
+        if isinstance(texts, str):
+            raise TypeError(f"encode got one text, {texts[:40]!r}; should be a list of texts, as in encode([text])")
+        wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return self.encode_tokens([entry.ids or [0] for entry in encoded])
 
     def encode_tokens(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Vectors of texts that are vocabulary numbers already, [N, D] float32."""
         vectors = np.empty((len(ids), self.width), dtype=np.float32)
-        order = sorted(range(len(ids)), key=lambda at: len(ids[at]))
-        for start in range(0, len(order), ROWS):
-            rows = order[start : start + ROWS]
-            vectors[rows] = self._encode([ids[at] for at in rows])
+        by_length = sorted(range(len(ids)), key=lambda row: len(ids[row]))
+        for first in range(0, len(ids), ROWS):
+            rows = by_length[first : first + ROWS]
+            vectors[rows] = self._encode([ids[row] for row in rows])
         return vectors
 
     def score(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -106,8 +118,9 @@ def load(path: str | Path) -> Model:
         lineage = json.loads((folder / LINEAGE).read_text(encoding="utf-8"))
         method = _empty(recipe, tokenizer.get_vocab_size(), folder)
         load_model(method, str(folder / WEIGHTS))
-    except (ValueError, RuntimeError, OSError, RecipeError) as error:
-        raise FolderError(f"{folder} is damaged: {error}") from error
+    except Exception as error:  # safetensors and tokenizers raise classes of their own
+        cause = " ".join(line.strip() for line in str(error).splitlines()[:2])  # torch lists every tensor
+        raise FolderError(f"{folder} is damaged: {cause}; copy it anew or train it again") from error
     tokenizer.no_padding()
     tokenizer.enable_truncation(recipe.tokenizer.most_tokens)
     return Model(method.eval(), tokenizer, lineage)
@@ -115,8 +128,6 @@ def load(path: str | Path) -> Model:
 
 def _empty(recipe: Recipe, vocabulary: int, folder: Path) -> Method:
     """A method of the right shapes; its numbers come from the file."""
-    from safetensors import safe_open
-
     tables: dict[str, torch.Tensor] = {}
     with safe_open(str(folder / WEIGHTS), framework="pt") as weights:
         shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118  no iterator

@@ -24,7 +24,7 @@ def resolve(recipe: Recipe) -> Recipe:
     The same recipe with every option of every part filled in, so that it says all that decides the result.
 
     Raises:
-        RecipeError: an unknown part or option; the known ones are named.
+        RecipeError: an unknown part or option, the known ones are named; a value that a part refuses.
     """
     encoder = recipe.encoder
     own = {}
@@ -36,7 +36,24 @@ def resolve(recipe: Recipe) -> Recipe:
     whole = encoder.model_copy(update={"options": shared, "own": {k: v for k, v in apart.items() if v}})
     terms = tuple(_resolve_term(term, f"terms.{number}", encoder.towers) for number, term in enumerate(recipe.terms))
     readout = recipe.readout.model_copy(update={"towers": recipe.readout.towers or encoder.towers[:1]})
-    return recipe.model_copy(update={"encoder": whole, "terms": terms, "readout": readout})
+    resolved = recipe.model_copy(update={"encoder": whole, "terms": terms, "readout": readout})
+    _try(resolved)
+    return resolved
+
+
+def _try(recipe: Recipe) -> None:
+    """Build the method once without memory for its numbers, so that a wrong value shows before any work."""
+    towers = recipe.encoder.towers
+    named = {str(recipe.encoder.tower(tower).get("table", "")) for tower in towers}.difference(towers, [""])
+    try:
+        with torch.device("meta"):
+            method = Method(recipe, 2, {name: torch.zeros(2, 1) for name in named}, torch.zeros(2))
+            for term in method.summands:
+                term.similarity(torch.zeros(1, 1), torch.zeros(1, 1))
+    except RecipeError:
+        raise
+    except (ValueError, RuntimeError) as error:
+        raise RecipeError(f"recipe {recipe.name}: {error}") from None
 
 
 def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
@@ -99,9 +116,8 @@ class Method(nn.Module):
         self.recipe = recipe
         self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}, frequency))
         for name in recipe.encoder.towers:
-            self.tower(
-                name
-            ).words.sparse = True  # a lane's gradient has its words' rows only; the step makes one dense sum
+            # A lane's gradient has its words' rows only; the step makes one dense sum.
+            self.tower(name).words.sparse = True
         self.summands = tuple(_summand(term) for term in recipe.terms)
         self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
 

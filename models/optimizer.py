@@ -20,7 +20,7 @@ def rate(training: Training, step: int, steps: int) -> float:
     """Learning rate of step `step` (from 0) of `steps`."""
     rising = training.warmup * steps
     if step < rising:
-        return training.rate * (step + 1) / rising
+        return training.rate * min(1.0, (step + 1) / rising)  # the share may end within a step
     if training.schedule == "linear":
         return training.rate * (steps - step) / max(1.0, steps - rising)
     return training.rate

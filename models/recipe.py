@@ -15,15 +15,21 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serializer, model_validator
 
+from models.trouble import MendableError
 
-class RecipeError(ValueError):
+
+class RecipeError(MendableError, ValueError):
     """A recipe that cannot be used: what is wrong, what was got, what would be right."""
 
 
 class Part(BaseModel):
     """Base of all settings: frozen, and closed to keys it does not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def _kind(value: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": value["kind"]} if "kind" in value else {}
 
 
 class Choice(Part):
@@ -38,7 +44,7 @@ class Choice(Part):
         if isinstance(value, str):
             return {"kind": value}
         if isinstance(value, Mapping) and "options" not in value:
-            return {"kind": value.get("kind"), "options": {k: v for k, v in value.items() if k != "kind"}}
+            return _kind(value) | {"options": {k: v for k, v in value.items() if k != "kind"}}
         return value
 
     @model_serializer
@@ -60,6 +66,7 @@ class Corpus(Part):
     scattered: Literal["refuse", "sort"] = Field("refuse", description="what to do when a document's rows lie apart")
     longest: int = Field(1_000_000, ge=1, description="characters; a longer line or value goes to quarantine")
     held_out: float = Field(0.1, ge=0, lt=1, description="share of documents kept for evaluation, by digest of the id")
+    split: int = Field(0, ge=0, description="another number holds other documents out")
     shard_bytes: int = Field(8_000_000, ge=1, description="text bytes of a shard, about; also the most of a bucket")
 
     @model_validator(mode="before")
@@ -104,10 +111,12 @@ class Encoder(Part):
     def _split(cls, value: Any) -> Any:
         if not isinstance(value, Mapping) or "options" in value or "own" in value:
             return value
-        towers = tuple(value.get("towers", ("f",)))
+        towers = value.get("towers", ["f"])
+        if not isinstance(towers, list | tuple) or not towers or len(set(map(str, towers))) < len(towers):
+            raise ValueError(f'encoder.towers is {towers!r}; should be a list of different names, as in ["f", "g"]')
         rest = {k: v for k, v in value.items() if k not in ("kind", "towers")}
-        own = {k: rest.pop(k) for k in towers if k in rest}
-        return {"kind": value.get("kind"), "towers": towers, "options": rest, "own": own}
+        own = {k: rest.pop(k) for k in towers if isinstance(k, str) and k in rest}
+        return _kind(value) | {"towers": towers, "options": rest, "own": own}
 
     @model_serializer
     def _flat(self) -> dict[str, Any]:
@@ -139,14 +148,14 @@ class Training(Part):
     rate: float = Field(0.0005, gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = Field(0.0, ge=0)
-    schedule: Literal["constant", "linear"] = Field("constant", description="linear: down to 0 at the last step")
+    schedule: Literal["constant", "linear"] = Field("constant", description="linear: down to 0 behind the last step")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps in which the rate rises from 0")
     clip: float | None = Field(None, gt=0, description="largest gradient norm")
     clip_by: Literal["global", "tensor"] = "global"
     precision: Literal["auto", "fp32", "bf16", "fp64"] = "auto"
     cached: bool = Field(False, description="encode twice to hold one lane at a time in memory; the same result")
     start: str = Field("fresh", description="`fresh`, or the path of a model folder to start from")
-    seed: int = 0
+    seed: int = Field(0, ge=0)
     log_steps: int = Field(10, ge=1)
     checkpoint_steps: int | None = Field(None, ge=1, description="default: a tenth of the run")
 
@@ -191,7 +200,7 @@ class Recipe(Part):
 def known() -> dict[str, Path]:
     """Name and path of every recipe that is installed with the package."""
     found = [Path(str(entry)) for entry in files("recipes").iterdir() if entry.name.endswith(".toml")]
-    return {path.stem: path for path in sorted(found)}
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
 def load(name_or_path: str, overrides: Iterable[str] = ()) -> Recipe:
@@ -209,6 +218,10 @@ def load(name_or_path: str, overrides: Iterable[str] = ()) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RecipeError(f"recipe {path}: not TOML: {error}") from None
     tree.setdefault("name", path.stem)
+    read = parse(tree)
+    if not (overrides := list(overrides)):
+        return read
+    tree = read.model_dump(mode="json")  # defaults are there too, so that evaluation.0.most=100 finds its place
     for override in overrides:
         _put(tree, override)
     return parse(tree)
@@ -224,7 +237,10 @@ def parse(tree: Mapping[str, Any]) -> Recipe:
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        faults = "; ".join(_fault(item) for item in error.errors())
+        items = error.errors()
+        inner = {item["loc"][:depth] for item in items for depth in range(len(item["loc"]))}
+        # A list with a wrong member also counts as too short: name the member alone.
+        faults = "; ".join(_fault(item) for item in items if item["loc"] not in inner)
         raise RecipeError(f"recipe {tree.get('name', '?')}: {faults}") from None
 
 
@@ -240,15 +256,21 @@ def _put(tree: dict[str, Any], override: str) -> None:
     if not equals or not key:
         raise RecipeError(f'"{override}" is not KEY=VALUE, as in training.epochs=2')
     *path, last = key.strip().split(".")
+    group: Any = tree
     for name in path:
-        below = tree[int(name)] if isinstance(tree, list) and name.isdigit() else tree.setdefault(name, {})
-        if not isinstance(below, dict | list):
-            raise RecipeError(f'"{override}": {name} is a value, not a group of settings')
-        tree = below  # type: ignore[assignment]
-    if isinstance(tree, list):
-        tree[int(last)] = _value(text)
-    else:
-        tree[last] = _value(text)
+        group = group.setdefault(name, {}) if isinstance(group, dict) else group[_place(group, name, override)]
+        if not isinstance(group, dict | list):
+            raise RecipeError(f'"{override}": {name} is the value {group!r}, not a group of settings')
+    group[last if isinstance(group, dict) else _place(group, last, override)] = _value(text)
+
+
+def _place(entries: list[Any], name: str, override: str) -> int:
+    if not name.isdecimal() or int(name) >= len(entries):
+        raise RecipeError(
+            f'"{override}": {name} should be the number of an entry, from 0 to {len(entries) - 1}; a whole list can be '
+            f"given too, as in KEY=[...]"
+        )
+    return int(name)
 
 
 def _value(text: str) -> Any:
@@ -264,11 +286,9 @@ def _fault(item: Any) -> str:
         return f'unknown key "{where}"; known: {", ".join(_keys(item["loc"][:-1]))}'
     if item["type"] == "missing":
         return f'key "{where}" is missing'
-    return (
-        f"{where or 'recipe'} is {item['input']!r}: {item['msg']}"
-        if item["type"] != "value_error"
-        else str(item["msg"])
-    )
+    if item["type"] == "value_error":  # our own, whole as it is
+        return str(item["ctx"]["error"])
+    return f"{where or 'recipe'} is {item['input']!r}: {item['msg']}"
 
 
 def _keys(path: tuple[Any, ...]) -> list[str]:

@@ -82,11 +82,15 @@ def lanes(length_B: Tensor, lane_rows: int) -> list[Lane]:
 
 def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world: World) -> float:
     """
-    Put the gradient of step `number` into the method's parameters; returns the loss of the whole batch.
+    Put the gradient of step `number` into the method's parameters, in place of what was there.
+
+    Returns:
+        The loss of the whole batch.
 
     Raises:
         FloatingPointError: the loss is not finite.
     """
+    method.zero_grad()
     every = lanes(batch.length_B, setup.lane_rows)
     mine = every[world.rank :: world.size]
     encode = Encode(method, batch, number, setup, world)
@@ -141,11 +145,9 @@ class Encode:
         return masks
 
 
-def step_seed(seed: int, number: int, lane: int, purpose: int = 0) -> int:
+def step_seed(seed: int, number: int, lane: int) -> int:
     """A lane's random state; lane -1 is what the whole batch shares."""
-    mixed = (
-        seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB + purpose
-    ) % 2**64
+    mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB) % 2**64
     return ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) % 2**63
 
 
@@ -198,8 +200,8 @@ class Gather(torch.autograd.Function):
         """[W * most, D] to [N, D]."""
         total = grads[0].contiguous()
         dist.all_reduce(total)
-        start = ctx.world.rank * ctx.most  # type: ignore[attr-defined]
-        return total[start : start + ctx.rows], None, None  # type: ignore[attr-defined]
+        own = total[ctx.world.rank * ctx.most :][: ctx.rows]  # type: ignore[attr-defined]
+        return own, None, None
 
 
 def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: World) -> float:
@@ -212,7 +214,8 @@ def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: Wor
         parameter.grad = gradient
     if not torch.isfinite(loss):
         raise FloatingPointError(
-            f"step {number}: the loss is {loss.item()}; try training.precision=fp32 or a lower rate"
+            f"step {number}: the loss is {loss.item()}, should be a number; try training.precision=fp32 or a lower "
+            "training.rate"
         )
     return loss.item()
 

@@ -2,33 +2,36 @@
 The training set in the order in which it will be read.
 
 An epoch is made in two passes: every shard's documents are cut into runs of neighbouring sentences and scattered to
-buckets, then each bucket is shuffled by runs and packed into batches of equal rows. One bucket is in memory at a time.
-The order depends on the seed, the epoch and the corpus, and on nothing else.
+buckets, then each bucket is shuffled by runs and packed into batches of equal rows. One bucket is in memory at a time,
+and one file on disk belongs to each. The order depends on the seed, the epoch and the corpus, and on nothing else.
 """
 
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from models.recipe import Batches
+from models.trouble import MendableError
 from pipeline.cluster import scratch
 from pipeline.store import Piece, Store, piece_key
-from pipeline.tables import BATCHES, BOTH, FILLER, HELD_OUT
+from pipeline.tables import BATCHES, BOTH, FILLER, HELD_OUT, schema
 
 BATCHES_VERSION = 1
 HELD_OUT_VERSION = 1
 GROUP_ROWS = 6_000  # rows of a row group, about: groups of 64 rows cost 10 times the reading time
 
 
-class BatchesError(ValueError):
+class BatchesError(MendableError, ValueError):
     """A corpus that gives no batch."""
 
 
@@ -43,13 +46,13 @@ class Source:
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
-        rows = zip(self.sentences.items(), self.tokens.values(), self.pairs.values(), strict=True)
-        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for (n, s), t, p in rows), self.held_out.key)
+        rows = ((n, self.sentences[n], self.tokens[n], self.pairs[n]) for n in sorted(self.sentences))
+        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key)
 
 
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     """The groups of all held-out texts: what repeats one of them leaves training."""
-    inputs = tuple(piece.key for piece in sentences.values())
+    inputs = tuple(sorted(piece.key for piece in sentences.values()))
     key = piece_key("held_out", HELD_OUT_VERSION, {}, inputs)
     found = store.piece("held_out", key)
     if found:
@@ -60,8 +63,9 @@ def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
 
 
 def plan_key(settings: Batches, seed: int, source: Source) -> str:
-    """The key that all epochs of a training set share."""
-    return piece_key("batches", BATCHES_VERSION, [settings.model_dump(), seed], source.keys())
+    """The key that all epochs of a training set share; lanes are cut when the batches are read."""
+    what = settings.model_dump(exclude={"lane_rows"})
+    return piece_key("batches", BATCHES_VERSION, [what, seed], source.keys())
 
 
 def epoch_key(plan: str, epoch: int) -> str:
@@ -74,30 +78,37 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     The batches of one epoch as a piece; made if absent.
 
     Raises:
-        BatchesError: fewer training sentences than a batch has rows.
+        BatchesError: fewer training sentences than a batch has rows, or none with a right answer.
     """
     key = epoch_key(plan_key(settings, seed, source), number)
     found = store.piece("batches", key)
     if found:
         return found
-    with store.part("batches", key, inputs=source.keys()) as part:
-        writer = _Writer(store.path(part.file), settings.rows)
-        counts = {"repeats_of_held_out": 0}
-        runs = _scattered(store, settings, seed, number, source, counts)
+    with (
+        store.part("batches", key, inputs=source.keys()) as part,
+        _Writer(store.path(part.file), settings.rows) as writer,
+        closing(_scattered(store, settings, seed, number, source, counts := {"repeats_of_held_out": 0})) as buckets,
+    ):
         left = pl.DataFrame()
-        for bucket in runs:
+        for bucket in buckets:
             left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, writer)
         _finish(left, settings.rows, writer)
-        if writer.batches == 0:
-            raise BatchesError(
-                f"the corpus has {len(left)} training sentences, a batch has {settings.rows} rows: set "
-                f"batches.rows to at most {max(2, len(left))}, or give more text"
-            )
-        writer.close()
+        _check(writer, len(left), settings.rows)
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
     assert part.piece is not None
     return part.piece
+
+
+def _check(writer: "_Writer", left: int, rows: int) -> None:
+    if writer.batches == 0:
+        remedy = f"set batches.rows to at most {left}, or give" if left > 1 else "give"
+        raise BatchesError(f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text")
+    if writer.counts["anchors"] == 0:
+        raise BatchesError(
+            "no training sentence has a right answer in its batch; give documents of several sentences each, or raise "
+            "batches.run"
+        )
 
 
 def shard_runs(
@@ -140,35 +151,57 @@ def shard_runs(
 
 def _scattered(
     store: Store, settings: Batches, seed: int, number: int, source: Source, counts: dict[str, int]
-) -> Iterator[pl.DataFrame]:
+) -> Generator[pl.DataFrame, None, None]:
     """Pass one, then each bucket's rows in an order of runs that is drawn for it."""
     groups = store.read(source.held_out)["group"]
     rows = sum(piece.rows for piece in source.sentences.values())
     buckets = -(-rows // settings.bucket_rows)
     folder = Path(tempfile.mkdtemp(prefix="firth-batches-", dir=scratch()))
     try:
-        for shard in source.sentences:
+        waiting: list[pl.DataFrame] = []
+        for shard in sorted(source.sentences):
             draw = np.random.default_rng([seed, number, shard])
             sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
             pieces = store.read(source.tokens[shard]), store.read(source.pairs[shard], ["anchor", "positive"])
             runs = shard_runs(sentences, *pieces, groups, shard, settings.run, draw)
             counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
-            _scatter(runs, buckets, draw, folder, shard)
+            if len(runs):
+                waiting.append(_drawn(runs, buckets, draw))
+            if sum(map(len, waiting)) >= settings.bucket_rows:
+                _scatter(waiting, folder)
+                waiting = []
+        _scatter(waiting, folder)
         for bucket in range(buckets):
-            parts = sorted(folder.glob(f"{bucket}-*.parquet"))
-            if parts:
-                yield pl.concat([pl.read_parquet(part) for part in parts]).sort("order", "text").drop("order")
+            if (folder / str(bucket)).exists():
+                yield _gathered(folder / str(bucket)).sort("order", "text").drop("order")
     finally:
         shutil.rmtree(folder)
 
 
-def _scatter(runs: pl.DataFrame, buckets: int, draw: np.random.Generator, folder: Path, shard: int) -> None:
-    count = cast(int, runs["run"].max() or 0) + 1 if len(runs) else 0
+def _drawn(runs: pl.DataFrame, buckets: int, draw: np.random.Generator) -> pl.DataFrame:
+    """Each run's bucket, and its order there."""
+    count = cast(int, runs["run"].max()) + 1
     order = pl.Series(draw.integers(0, 1 << 62, size=count), dtype=pl.UInt64)
     bucket = pl.Series(draw.integers(0, buckets, size=count), dtype=pl.UInt32)
-    runs = runs.with_columns(order=order.gather(runs["run"]), bucket=bucket.gather(runs["run"])).drop("run")
-    for (number,), part in runs.partition_by("bucket", as_dict=True, include_key=False).items():
-        part.write_parquet(folder / f"{number}-{shard:010d}.parquet", compression="lz4")
+    return runs.with_columns(order=order.gather(runs["run"]), bucket=bucket.gather(runs["run"])).drop("run")
+
+
+def _scatter(waiting: list[pl.DataFrame], folder: Path) -> None:
+    """Append rows to their buckets' files; of many shards at once, so that files and writes stay few and large."""
+    if not waiting:
+        return
+    for (number,), part in pl.concat(waiting).partition_by("bucket", as_dict=True, include_key=False).items():
+        with (folder / str(number)).open("ab") as file:
+            part.write_ipc_stream(file, compression="lz4")
+
+
+def _gathered(path: Path) -> pl.DataFrame:
+    """All that was appended to a bucket's file: streams, one behind the other."""
+    parts = []
+    with pa.OSFile(str(path)) as file:
+        while file.tell() < file.size():
+            parts.append(pl.DataFrame(pa.ipc.open_stream(file).read_all()))
+    return pl.concat(parts)
 
 
 def _pack(rows: pl.DataFrame, size: int, writer: "_Writer") -> pl.DataFrame:
@@ -180,18 +213,16 @@ def _pack(rows: pl.DataFrame, size: int, writer: "_Writer") -> pl.DataFrame:
 
 
 def _finish(left: pl.DataFrame, size: int, writer: "_Writer") -> None:
-    """The last batch, filled up; it is left out where no row of it has an answer, or where it would be the only one."""
+    """The last batch, filled up, so that all epochs have equally many; left out where it would be the only one."""
     if left.is_empty() or writer.batches == 0:
         return
     batch = answered(left, size)
-    if batch["answers"].list.len().sum():
-        missing = size - len(batch)
-        columns = ("text", "tokens", "side", "group", "answers")
-        filler = pl.DataFrame(
-            {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]]},
-            schema={name: BATCHES.columns[name].type for name in columns},
-        )
-        writer.write(pl.concat([batch, filler.select(pl.all().repeat_by(missing).explode())]))
+    columns = ("text", "tokens", "side", "group", "answers")
+    filler = pl.DataFrame(
+        {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]]},
+        schema=schema(BATCHES, columns),
+    )
+    writer.write(pl.concat([batch, filler.select(pl.all().gather([0] * (size - len(batch))))]))
 
 
 def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
@@ -226,6 +257,17 @@ class _Writer:
         self.counts = {"anchors": 0, "fillers": 0}
         self._waiting: list[pl.DataFrame] = []
 
+    def __enter__(self) -> "_Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._group(pl.concat(self._waiting))
+        finally:
+            if self._file:
+                self._file.close()
+
     def write(self, batches: pl.DataFrame) -> None:
         self.batches += len(batches) // self.rows
         self.counts["anchors"] += int((batches["answers"].list.len() > 0).sum())
@@ -238,13 +280,9 @@ class _Writer:
             self._group(rows.slice(start, size))
         self._waiting = [rows.slice(whole)]
 
-    def close(self) -> None:
-        if len(self._waiting[0]):
-            self._group(self._waiting[0])
-        if self._file:
-            self._file.close()
-
     def _group(self, rows: pl.DataFrame) -> None:
+        if rows.is_empty():
+            return
         table = rows.to_arrow()
         self._file = self._file or self._open(table.schema)
         self._file.write_table(table, row_group_size=len(rows))

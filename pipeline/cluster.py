@@ -2,12 +2,15 @@
 
 import logging
 import os
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from models.trouble import MendableError
 from pipeline import settings
 
 Item = TypeVar("Item")
@@ -16,6 +19,10 @@ Progress = Callable[[int, int], None]  # done, of how many
 
 RETRIES = 3  # of a task whose worker process or node died; its own errors are not tried again
 OBJECT_STORE = 200_000_000  # bytes; only paths and small records travel
+
+
+class ClusterError(MendableError, RuntimeError):
+    """A cluster that cannot be joined."""
 
 
 def silent(done: int, total: int) -> None:
@@ -33,32 +40,62 @@ def session(workers: int = 1) -> Iterator[None]:
     global _workers
     import ray
 
-    outer = _workers is not None or ray.is_initialized()
-    _workers = max(workers, _workers or 1)
+    before, outer = _workers, _workers is not None or ray.is_initialized()
+    _workers = max(workers, before or 1)
     try:
         yield
     finally:
-        if not outer:
-            _workers = None
-            if ray.is_initialized():
-                ray.shutdown()
+        _workers = before
+        if not outer and ray.is_initialized():
+            ray.shutdown()
 
 
 def start() -> None:
-    """Start or join Ray, unless it runs."""
+    """
+    Start or join Ray, unless it runs.
+
+    Raises:
+        ClusterError: nothing answers at RAY_ADDRESS.
+    """
     import ray
 
     if ray.is_initialized():
         return
     common: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False, "configure_logging": False}
-    if os.environ.get("RAY_ADDRESS"):
-        ray.init(runtime_env={"env_vars": settings.DEFAULTS}, **common)
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        try:
+            ray.init(runtime_env={"env_vars": settings.DEFAULTS}, **common)
+        except ConnectionError as error:
+            reason = str(error).partition("\n")[0]
+            raise ClusterError(
+                f"RAY_ADDRESS is {address}: {reason}; start a cluster there (ray start --head), or unset it to use "
+                "this machine alone"
+            ) from error
     else:
         cpus = max(processors(), _workers or 1)
         ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE, **common)
 
 
 _workers: int | None = None  # training workers that the open session must have room for
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """
+    A block in which Ctrl-C stays what it is.
+
+    Ray Train takes the signal over to end its workers, then ends the whole process as if all were well, and keeps the
+    signal for ever after.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def processors() -> int:
@@ -96,7 +133,7 @@ def _map(function: Callable[[Item], Result], items: Sequence[Item], progress: Pr
                 results[waiting.pop(reference)] = ray.get(reference)
             progress(len(results), len(items))
     except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
+        raise error.cause from error  # which holds the worker's traceback
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)

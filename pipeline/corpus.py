@@ -31,7 +31,7 @@ def documents(records: pl.DataFrame, corpus: Corpus, forgotten: frozenset[str] =
         {
             "id": ids,
             "document": [document_digest(id) for id in ids],
-            "held_out": [held_out(id, corpus.held_out) for id in ids],
+            "held_out": [held_out(id, corpus.held_out, corpus.split) for id in ids],
         },
         schema={"id": pl.String(), "document": pl.UInt64(), "held_out": pl.Boolean()},
     )
@@ -71,9 +71,9 @@ def document_digest(id: str) -> int:
     return xxhash.xxh3_64_intdigest(id.encode())
 
 
-def held_out(id: str, share: float) -> bool:
+def held_out(id: str, share: float, split: int = 0) -> bool:
     """Whether a document is kept for evaluation: decided by its id alone, so that growth changes no earlier choice."""
-    return xxhash.xxh3_64_intdigest(id.encode(), seed=HELD_OUT_SEED) < share * 2.0**64
+    return xxhash.xxh3_64_intdigest(id.encode(), seed=HELD_OUT_SEED + split) < share * 2.0**64
 
 
 def _records_lost_before() -> pl.Expr:

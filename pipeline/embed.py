@@ -1,5 +1,6 @@
 """A model and sentences become vectors, shard by shard; the `vectors` stage."""
 
+import os
 import tempfile
 import time
 from dataclasses import dataclass
@@ -71,6 +72,9 @@ def opened(root: str, folder: str) -> Model:
     """A model folder, read once a process."""
     import torch
 
-    torch.set_num_threads(max(1, processors() // 2))
-    path = Path(folder)
-    return load(path if path.is_dir() else Store(root).fetch(folder, Path(tempfile.mkdtemp(dir=scratch()))))
+    if "OMP_NUM_THREADS" not in os.environ:  # Ray sets it in its workers to the processors that a task has
+        torch.set_num_threads(max(1, processors() // 2))
+    if Path(folder).is_dir():
+        return load(folder)
+    with tempfile.TemporaryDirectory(dir=scratch()) as place:
+        return load(Store(root).fetch(folder, Path(place)))

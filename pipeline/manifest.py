@@ -22,6 +22,7 @@ class Manifest:
     seconds: float = 0.0
     cached: bool = False
     new: int = 0
+    gone: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -49,6 +50,7 @@ class Manifest:
             "cached": self.cached,
             "shards_new": self.new,
             "shards_same": len(self.pieces) - self.new,
+            "shards_gone": self.gone,
             "rows": self.rows,
             "quarantined": self.count("quarantined"),
         }
@@ -91,12 +93,15 @@ def run(
     stage: Stage,
     items: Mapping[int, tuple[tuple[str, ...], Any]],
     progress: Progress = silent,
+    check: Callable[[Manifest], None] | None = None,
 ) -> Manifest:
     """
     The table of a stage: pieces that exist are used, the others made.
 
     Args:
         items: for each shard number the keys of the pieces it reads, and what `make` is given.
+        check: raises where the whole cannot be used although its pieces can; then no table is committed, so that the
+            next run asks again.
     """
     started = time.time()
     keys = {
@@ -112,6 +117,8 @@ def run(
     whole = {**pieces, **dict(zip(missing, made, strict=True))}
     sound = {number: piece for number, piece in sorted(whole.items()) if piece is not None}
     table = Manifest(stage.name, key, sound, time.time() - started, cached=not missing, new=len(missing))
+    if check:
+        check(table)
     table.commit(store)
     return table
 

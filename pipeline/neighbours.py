@@ -5,6 +5,7 @@ It needs no labels. Quick-Thoughts (Logeswaran and Lee 2018) trains on this very
 a model learned anything; two baselines stand beside it: BM25, which knows only words, and chance, worked out on paper.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -16,6 +17,8 @@ import polars as pl
 from scipy import sparse
 
 from pipeline.metrics import from_ranks, ranks
+
+logging.getLogger("bm25s").setLevel(logging.WARNING)  # it sets itself to tell its every step
 
 CELLS = 8_000_000  # scores held at once: 32 MB of float32, whatever the number of candidates
 

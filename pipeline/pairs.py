@@ -5,6 +5,7 @@ import polars as pl
 from pipeline.tables import PAIRS
 
 PAIRS_VERSION = 1
+FARTHEST = 127  # sentences; what `distance` can hold
 
 
 def neighbours(sentences: pl.DataFrame, *, context_size: int = 1) -> pl.DataFrame:
@@ -18,11 +19,13 @@ def neighbours(sentences: pl.DataFrame, *, context_size: int = 1) -> pl.DataFram
         context_size: sentences either way.
     Returns:
         Table `pairs`; `distance` counts sentences from anchor to positive.
+    Raises:
+        ValueError: no such context.
     Source:
         Logeswaran and Lee 2018, section 3: the context of a sentence.
     """
-    if context_size < 1:
-        raise ValueError(f"pairs.context_size is {context_size}; at least 1 sentence either way")
+    if not 1 <= context_size <= FARTHEST:
+        raise ValueError(f"pairs.context_size is {context_size}; from 1 to {FARTHEST} sentences either way")
     rows = sentences.lazy().select("document", pl.col("place").cast(pl.Int64)).with_row_index("row")
     steps = range(1, context_size + 1)  # present rows are at least as near as their places
     pairs = pl.concat([_beside(rows, step * sign) for step in steps for sign in (-1, 1)])

@@ -17,9 +17,10 @@ import sqlite3
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import closing, contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass, field
 from importlib.metadata import version as installed
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, cast
@@ -36,6 +37,7 @@ from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from sqlalchemy.exc import SQLAlchemyError
 
 import models
+from models.trouble import MendableError
 
 WEIGHTS = "firth.weights"  # tag: the training key, by which equal weights are known again
 ALIAS = "candidate"
@@ -46,7 +48,7 @@ PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1
 SQLITE = "sqlite:///"
 
 
-class RegistryError(ValueError):
+class RegistryError(MendableError, ValueError):
     """A registry that cannot be used: what is wrong, what was got, what would be right."""
 
 
@@ -60,6 +62,7 @@ class Registered:
     uri: str
     alias: str | None
     tracking: str
+    new: bool = field(default=False, compare=False)  # whether this call logged a run or made a version
 
 
 def tracking(store: str, uri: str | None) -> str:
@@ -96,6 +99,8 @@ def check(uri: str) -> None:
         )
     if scheme == "sqlite":
         _check_sqlite(uri)
+        if not Path(uri.removeprefix(SQLITE)).exists():
+            return  # MLflow lays it out when the first model comes
     elif parts.hostname:
         _check_port(uri, parts.hostname, parts.port or PORTS.get(scheme, 443))
     patience = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": str(SECONDS)}
@@ -131,16 +136,21 @@ def register(
     with _connected(uri) as client:
         place = _experiment(client, uri, experiment)
         run_id = _logged(client, place, tags.get(WEIGHTS))
+        new = run_id is None
         if run_id is None:
             run_id = _log(client, place, folder, parameters, scores, loss, tags)
         else:
             _log_changed(client, run_id, scores)
         model_uri = _model_uri(client, run_id)
         if name is None:
-            return Registered(run_id, None, None, model_uri, None, uri)
-        number = _version(client, name, run_id, model_uri, tags)
+            return Registered(run_id, None, None, model_uri, None, uri, new)
+        number = _known_version(client, name, run_id)
+        new = new or number is None
+        if number is None:
+            with redirect_stderr(StringIO()):  # it prints what the scoreboard says better
+                number = int(mlflow.register_model(model_uri, name, tags=dict(tags)).version)
         client.set_registered_model_alias(name, ALIAS, str(number))
-        return Registered(run_id, name, number, f"models:/{name}/{number}", ALIAS, uri)
+        return Registered(run_id, name, number, f"models:/{name}/{number}", ALIAS, uri, new)
 
 
 def fetch(uri: str, name: str, into: Path) -> Path:
@@ -339,9 +349,7 @@ def _log_changed(client: MlflowClient, run_id: str, scores: Mapping[str, float])
         client.log_batch(run_id, metrics=[Metric(key, value, now, 0) for key, value in changed.items()])
 
 
-def _version(client: MlflowClient, name: str, run_id: str, model_uri: str, tags: Mapping[str, str]) -> int:
-    """The version of this run under this name; a new one if there is none."""
-    for found in client.search_model_versions(f"run_id = '{run_id}'"):
-        if found.name == name:
-            return int(found.version)
-    return int(mlflow.register_model(model_uri, name, tags=dict(tags)).version)
+def _known_version(client: MlflowClient, name: str, run_id: str) -> int | None:
+    """The version of this run under this name, if there is one."""
+    found = client.search_model_versions(f"run_id = '{run_id}'")
+    return next((int(version.version) for version in found if version.name == name), None)

@@ -51,13 +51,15 @@ def _stages(result: Mapping[str, Any]) -> Iterable[RenderableType]:
         shards = [_number(stage.get(f"shards_{which}") or 0, empty="·") for which in ("new", "same", "gone")]
         aside = Text(_number(stage.get("quarantined") or 0, empty="·"), "yellow" if stage.get("quarantined") else "")
         took = "cached" if stage.get("cached") else f"{stage.get('seconds') or 0:,.1f}"
+        took = took if stage.get("key") else "·"  # no recipe of today fills it
         style = "dim" if stage.get("cached") else ""
         table.add_row(stage["name"], _number(stage.get("rows")), *shards, aside, took, style=style)
     yield from _section("Stages", table)
     work = sum(stage.get("seconds") or 0 for stage in stages)
-    done = sum(bool(stage.get("cached")) for stage in stages)
+    filled = [stage for stage in stages if stage.get("key")]
+    done = sum(bool(stage.get("cached")) for stage in filled)
     yield _line(
-        f"{_seconds(work)} of work, {done} of {len(stages)} stages were there already; new, same and gone count shards"
+        f"{_seconds(work)} of work, {done} of {len(filled)} stages were there already; new, same and gone count shards"
     )
 
 
@@ -69,6 +71,13 @@ def _drops(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     for reason, count in sorted(dropped.items(), key=lambda item: (-item[1], item[0])):
         table.add_row(_number(count), Text(reason))
     yield from _section("Left out, cut or unknown", table)
+    aside = result.get("quarantine") or {}
+    for row in aside.get("first") or []:
+        yield _line(f"{row['source']}, row {row['row']}: {row['reason']}")
+    files = aside.get("files") or []
+    if files:
+        more = f" and {len(files) - 1} more beside it" if len(files) > 1 else ""
+        yield _line(f'all rows set aside: polars.read_parquet("{files[0]}"){more}', "")
 
 
 def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -145,8 +154,11 @@ def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     facts["tracking"] = (registered or {}).get("tracking") or result.get("tracking")
     facts["run"] = (registered or {}).get("run_id")
     if folder:
-        facts["try"] = f'firth encode {shlex.quote(folder)} "some text"'
-        facts[""] = f'firth search {shlex.quote(folder)} "some text"'
+        name = shlex.quote((registered or {}).get("name") or folder)
+        store = f" --store {shlex.quote(result['store'])}" if result.get("store") else ""
+        facts["try"] = f'echo "some text" | firth encode {name}{store}'
+        corpus = shlex.quote(result.get("corpus") or "")
+        facts[""] = f'firth search {name} --corpus {corpus}{store} "some text"'
     yield from _section("Model", _pairs(facts))
     for note in result.get("notes") or []:
         yield _line(Text(f"note: {note}", "yellow"))

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -11,7 +12,7 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, vocabulary
+from pipeline import batches, corpus, rows, vocabulary
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION
@@ -59,12 +60,14 @@ class Road:
         """
         what = self.recipe.corpus.model_dump(exclude={"name", "shard_bytes"})
         items = {number: ((shard.digest,), (shard, self.recipe.corpus)) for number, shard in source.shards.items()}
-        table = run(self.store, Stage("documents", corpus.DOCUMENTS_VERSION, make_documents, what), items, progress)
+        stage = Stage("documents", corpus.DOCUMENTS_VERSION, make_documents, what)
+        table = run(self.store, stage, items, progress, partial(self._usable, source))
+        return replace(table, gone=source.gone)
+
+    def _usable(self, source: "Corpus", table: Manifest) -> None:
         if table.rows == 0:
             raise SourceError(f"{self.uri}: no usable text; {table.count('quarantined')} records are in quarantine")
-        if not table.cached:
-            _whole_documents(self.store, table, source)
-        return replace(table, notes=(f"{source.gone} shards gone",) if source.gone else ())
+        _whole_documents(self.store, table, source)
 
     def sentences(self, documents: Manifest, progress: Progress = silent) -> Manifest:
         """Cut documents' records into sentences."""
@@ -124,7 +127,7 @@ def make_documents(store: Store, key: str, item: tuple[Shard, recipes.Corpus]) -
     started, (shard, settings) = time.time(), item
     records, refused = read(shard, settings)
     store.write(QUARANTINE, key, refused, started=started, inputs=(shard.digest,))
-    reasons = Counter(f"dropped.{reason}" for reason in refused["reason"].str.split(":").list.first().to_list())
+    reasons = Counter(f"dropped.{reason}" for reason in rows.kinds(refused["reason"]))
     frame = corpus.documents(records, settings)
     counts = {"quarantined": len(refused), "documents": frame["document"].n_unique(), **reasons}
     return store.write(DOCUMENTS, key, frame, started=started, inputs=(shard.digest,), counts=counts)
@@ -141,13 +144,14 @@ def make_sentences(store: Store, key: str, documents: Piece) -> Piece:
 def make_tokens(store: Store, key: str, item: tuple[Piece, str, int]) -> Piece:
     """Worker's part of stage `tokens`: one shard."""
     started, (sentences, name, most) = time.time(), item
-    tokenizer = vocabulary.open_tokenizer(str(store.get(name)), most)
-    frame = vocabulary.tokens(store.read(sentences, ["text"]), tokenizer)
-    flat = frame["tokens"].explode()
+    tokenizer = vocabulary.open_tokenizer(str(store.get(name)), most + 1)  # one more tells who is cut
+    whole = vocabulary.tokens(store.read(sentences, ["text"]), tokenizer)
+    frame = whole.select(pl.col("tokens").list.head(most))
+    flat = frame["tokens"].explode(empty_as_null=False)
     counts = {
         "tokens": len(flat),
-        "unknown": int((flat == 0).sum()),
-        "cut": int((frame["tokens"].list.len() == most).sum()),
+        "unknown": int((flat == vocabulary.unknown(tokenizer)).sum()),
+        "cut": int((whole["tokens"].list.len() > most).sum()),
     }
     return store.write(TOKENS, key, frame, started=started, inputs=(sentences.key,), counts=counts)
 

@@ -109,6 +109,12 @@ def finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFram
     return good.select(list(RECORDS)), tables.QUARANTINE.check(bad)
 
 
+def kinds(reasons: pl.Series) -> list[str]:
+    """What is wrong without the details and the remedy, so that like reasons count together."""
+    plain = reasons.str.extract(r"^([^:;]*)").str.replace_all(r"(^| )\d+", "${1}…")
+    return [str(kind) for kind in plain.str.strip_chars()]
+
+
 def _reason(corpus: Corpus) -> pl.Expr:
     text, length = pl.col("text"), pl.col("text").str.len_chars()
     long = pl.format("text of {} characters; corpus.longest is {}", length, pl.lit(corpus.longest))

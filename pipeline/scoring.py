@@ -42,6 +42,7 @@ class Outcome:
             "cached": self.cached,
             "shards_new": new,
             "shards_same": 1 - new,
+            "shards_gone": 0,
             "rows": self.queries,
             "quarantined": 0,
         }
@@ -52,7 +53,7 @@ def sample(sentences: Manifest, evaluations: Sequence[Choice]) -> int:
     The largest document digest that evaluations look at: held-out documents are taken in order of digest, so that the
     work stays the same however large the corpus.
     """
-    most = max(int(complete(EVALUATIONS, choice, "evaluation").options["most"]) for choice in evaluations)
+    most = max((int(complete(EVALUATIONS, choice, "evaluation").options["most"]) for choice in evaluations), default=0)
     held_out = sentences.count("held_out")
     return EVERY if held_out <= SPARE * most else EVERY * SPARE * most // held_out
 
@@ -64,8 +65,8 @@ def outcome(
     started = time.time()
     choices = [complete(EVALUATIONS, choice, "evaluation") for choice in evaluations]
     key = piece_key("scores", SCORES_VERSION, [choice.model_dump() for choice in choices], (vectors.key,))
-    cached = store.piece("scores", key) is not None
     piece = store.piece("scores", key)
+    cached = piece is not None
     if piece is None:
         rows, matrix_ND = held_out(store, sentences, vectors)
         model = opened(store.root, folder)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import xxhash
 
+from models.trouble import MendableError
 
-class SourceError(ValueError):
+
+class SourceError(MendableError, ValueError):
     """A source that cannot be used at all: what is wrong, what was got, what would be right."""
 
 

@@ -17,8 +17,9 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,12 +29,13 @@ from obstore.exceptions import AlreadyExistsError, NotFoundError
 from obstore.store import from_url
 
 from models.recipe import digest
+from models.trouble import MendableError
 from pipeline.tables import Table
 
 ROW_GROUP = 50_000  # rows; batches choose their own, so that whole batches share a group
 
 
-class StoreError(RuntimeError):
+class StoreError(MendableError, RuntimeError):
     """A store that cannot be used, or whose content is damaged."""
 
 
@@ -80,9 +82,8 @@ class Store:
             obstore.put(store._objects, probe, b"firth")
             obstore.delete(store._objects, probe)
         except Exception as error:
-            cause = str(error).splitlines()[0]
             raise StoreError(
-                f"store {text} cannot be written: {cause}; choose a folder that you own with --store DIR"
+                f"store {text} cannot be written: {_first_line(error)}; choose a folder that you own with --store DIR"
             ) from None
         return store
 
@@ -114,11 +115,22 @@ class Store:
         obstore.put(self._objects, name, _json(value))
 
     def get(self, name: str) -> Any | None:
-        """JSON by name; None where there is none."""
+        """
+        JSON by name; None where there is none.
+
+        Raises:
+            StoreError: it is damaged.
+        """
         try:
-            return json.loads(bytes(obstore.get(self._objects, name).bytes()))
+            text = bytes(obstore.get(self._objects, name).bytes())
         except (NotFoundError, FileNotFoundError):
             return None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise StoreError(
+                f"{self.path(name)}: not JSON: {_first_line(error)}; delete it, and the next run makes it again"
+            ) from None
 
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
@@ -175,10 +187,10 @@ class Store:
         began = time.time() if started is None else started
         try:
             yield part
-        except BaseException:
+            size, sha256 = self._measure(part.file)
+        except BaseException:  # an interrupt too; once a manifest may name the part, nothing here deletes it
             self.delete(part.file)
             raise
-        size, sha256 = self._measure(part.file)
         piece = Piece(
             stage=stage,
             key=key,
@@ -218,8 +230,8 @@ class Store:
         """
         try:
             frame = pl.read_parquet(self.path(piece.file), columns=columns)
-        except Exception as error:
-            raise StoreError(_damaged(self.path(piece.file), piece, str(error).splitlines()[0])) from None
+        except (Exception, pl.exceptions.PanicException) as error:
+            raise StoreError(_damaged(self.path(piece.file), piece, _first_line(error))) from None
         if len(frame) != piece.rows:
             raise StoreError(_damaged(self.path(piece.file), piece, f"{len(frame)} rows, should be {piece.rows}"))
         return frame
@@ -229,9 +241,13 @@ class Store:
         Compare a piece's bytes with its manifest.
 
         Raises:
-            StoreError: they differ.
+            StoreError: they differ, or the file is gone.
         """
-        if self._measure(piece.file) != (piece.bytes, piece.sha256):
+        try:
+            found = self._measure(piece.file)
+        except (NotFoundError, FileNotFoundError):
+            raise StoreError(_damaged(self.path(piece.file), piece, "no such file")) from None
+        if found != (piece.bytes, piece.sha256):
             raise StoreError(_damaged(self.path(piece.file), piece, "other bytes than were written"))
 
     # Folders.
@@ -298,7 +314,7 @@ class Lease:
         self.store, self.key = store, key
         self.beat_seconds, self.stale_seconds = beat_seconds, stale_seconds
         self.number, self.beats = -1, 0
-        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.owner = f"{_here()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -329,7 +345,8 @@ class Lease:
     def _beat(self) -> None:
         while not self._stop.wait(self.beat_seconds):
             self.beats += 1
-            self.store.put(self._name(self.number), self._record())
+            with suppress(Exception):  # one lost beat is no death; the next may get through
+                self.store.put(self._name(self.number), self._record())
 
     def _last(self) -> tuple[int, dict[str, Any]]:
         names = self.store.names(f"leases/{self.key}/")
@@ -365,14 +382,32 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
 
 
+@cache
+def _here() -> str:
+    """Where a process number means one process: this host, since it was started, in this container."""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{socket.gethostname()}/{boot}/{Path('/proc/self/ns/pid').readlink().name}".replace(":", "-")
+    return f"{socket.gethostname()}/{uuid.uuid4().hex}"  # no /proc: nothing is known of other processes
+
+
 def _gone(owner: str) -> bool:
-    """Whether the owner was a process of this machine that has ended."""
-    host, _, rest = owner.partition(":")
-    pid = rest.partition(":")[0]
-    return (
-        host == socket.gethostname() and pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc").exists()
-    )
+    """Whether the owner was a process of this machine that has ended; one that nobody has buried yet has ended too."""
+    where, _, rest = owner.partition(":")
+    if where != _here():
+        return False
+    try:
+        status = Path(f"/proc/{rest.partition(':')[0]}/stat").read_text()
+    except OSError:
+        return True
+    return status.rpartition(")")[2].split()[0] in "ZX"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _damaged(path: str, piece: Piece, cause: str) -> str:
-    return f"{path}: {cause}; delete {piece.stage}/{piece.key}.json beside it, and the next run makes it again"
+    """A table's manifest names its pieces, so it has to go too; making it again only reads."""
+    gone = f"{piece.stage}/{piece.key}.json and the folder tables/{piece.stage}"
+    return f"{path}: {cause}; delete {gone} in the store, and the next run makes them again"

@@ -1,5 +1,12 @@
-"""Ray Train: the worker's loop, checkpoints, measures. Which numbers come out does not depend on the workers."""
+"""
+Ray Train: the worker's loop, checkpoints, measures. Which numbers come out does not depend on the workers.
 
+Every worker runs `work`: it builds a `Run`, takes up a checkpoint if there is one, and iterates over the steps that are
+left. What only some workers do (measuring, telling how far the run is, having the next epoch made) touches neither
+weights nor random state, and whatever all must do together, they do equally often.
+"""
+
+import math
 import os
 import tempfile
 import threading
@@ -18,10 +25,11 @@ from models.folder import load
 from models.method import Method
 from models.optimizer import clip, optimizer, rate
 from models.precision import peak, resolved
-from models.recipe import Recipe, digest
-from models.step import Setup, World, step_gradient, trainable
+from models.recipe import Recipe, Training, digest
+from models.step import Batch, Setup, World, step_gradient, trainable
+from models.trouble import MendableError
 from pipeline import batches as making
-from pipeline.cluster import Progress, processors, silent, start
+from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
 from pipeline.store import Store
 from pipeline.vocabulary import Vocabulary
@@ -30,7 +38,14 @@ from pipeline.word_vectors import tables
 WEIGHTS_VERSION = 1
 STATE = "state.pt"
 PROGRESS_SECONDS = 1.0
+CHECKPOINTS = 10  # of a run, if the recipe does not say otherwise
+CHECKPOINT_SECONDS = 10.0  # between them at least; writing one takes up to a second
+RETRIES = 3  # of a run whose worker or node died
 NO_RESULT = frozenset({"cached", "log_steps", "checkpoint_steps", "start"})  # settings that change no weight
+
+
+class TrainingError(MendableError, RuntimeError):
+    """A run that would fail the same way each time."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,11 @@ class Job:
     source: making.Source
     vocabulary: Vocabulary
     start: str = ""  # digest of the weights that `training.start` names; empty: fresh ones
+
+    @property
+    def run(self) -> str:
+        """Where checkpoints lie in the store until the weights are there."""
+        return f"runs/{self.recipe.name}-{self.key}"
 
     @property
     def plan(self) -> str:
@@ -59,25 +79,53 @@ class Job:
 
 @dataclass
 class State:
-    """What a run is at one step; all of it stands in each checkpoint, so restoring is exact."""
+    """How far a run is; it stands in each checkpoint beside weights and optimizer, so restoring is exact."""
 
     step: int = 0
+    steps: int = 0
     losses: list[tuple[int, float]] = field(default_factory=list)
     rows: int = 0
     seconds: float = 0.0
+    taken_up: list[int] = field(default_factory=list)  # steps at which a killed run was gone on with
+    operations: float = 0.0
     peak_share: float | None = None
 
 
 def build(job: Job) -> Method:
-    """The method at step 0: random weights from the seed, ready tables as they are."""
+    """
+    The method at step 0: random weights from the seed, ready tables as they are; or those of `training.start`.
+
+    Raises:
+        TrainingError: the model to start from has other words or other shapes.
+    """
     torch.manual_seed(job.recipe.training.seed)
     training = job.recipe.training
     counts = torch.tensor(job.vocabulary.counts, dtype=torch.float32)
     ready = tables(job.recipe, job.vocabulary)
     method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum())
     if training.start != "fresh":
-        method.load_state_dict(load(training.start).method.state_dict())
+        _take_over(method, job.vocabulary, training.start)
     return method.to(torch.float64) if training.precision == "fp64" else method
+
+
+def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
+    model = load(folder)
+    if model.tokenizer.get_vocab() != vocabulary.words():
+        raise TrainingError(
+            f"training.start is {folder}, which numbers words differently from this corpus's vocabulary; use its own: "
+            f"--set tokenizer.kind=saved --set tokenizer.path={folder}"
+        )
+    try:
+        method.load_state_dict(model.method.state_dict())
+    except RuntimeError as error:
+        cause = " ".join(line.strip() for line in str(error).splitlines()[:2])
+        raise TrainingError(f"training.start is {folder}, whose encoder is not the recipe's: {cause}") from None
+
+
+def steps(training: Training, epoch_steps: int) -> int:
+    """Steps of a run whose epochs have so many."""
+    whole = training.epochs * epoch_steps
+    return min(training.steps or whole, whole)
 
 
 class Run:
@@ -97,52 +145,70 @@ class Run:
         self.parameters = list(trainable(self.method))
         self.optimizer = optimizer(self.parameters, training)
         self.setup = Setup(training.seed, job.recipe.batches.lane_rows, training.precision, training.cached)
-        self.state = State()
-        first = epochs(0)
-        self.epoch_steps, self.epoch_rows = first.batches, first.rows
-        self.steps = min(training.steps or 1 << 60, training.epochs * self.epoch_steps)
-
-    def checkpoint_steps(self) -> int:
-        """Steps between checkpoints."""
-        return self.job.recipe.training.checkpoint_steps or max(1, -(-self.steps // 10))
+        self._open = (0, epochs(0))
+        self.state = State(steps=steps(training, self._open[1].batches))
 
     def __iter__(self) -> Iterator[State]:
         """Take the steps that are left; yields after each."""
-        epoch, number = None, -1
-        while self.state.step < self.steps:
-            wanted, place = self._place(self.state.step)
-            if wanted != number:
-                epoch, number = self.epochs(wanted), wanted
-            assert epoch is not None
-            self._step(epoch, place)
+        while self.state.step < self.state.steps:
+            self._step(self._batch(self.state.step))
             yield self.state
 
-    def _place(self, step: int) -> tuple[int, int]:
-        """Epoch and batch of a step; every epoch holds the same rows, so the same number of batches."""
-        return divmod(step, self.epoch_steps)
+    def _batch(self, step: int) -> Batch:
+        """A step's batch; every epoch holds the same rows, so the same number of batches."""
+        number, place = divmod(step, self._open[1].batches)
+        if number != self._open[0]:
+            self._open = (number, self.epochs(number))
+        return self._open[1][place]
 
-    def _step(self, epoch: Epoch, place: int) -> None:
+    def _step(self, batch: Batch) -> None:
         started, state, training = time.perf_counter(), self.state, self.job.recipe.training
         for group in self.optimizer.param_groups:
-            group["lr"] = rate(training, state.step, self.steps)
-        self.optimizer.zero_grad()
-        batch = epoch[place]
+            group["lr"] = rate(training, state.step, state.steps)
         loss = step_gradient(self.method, batch, state.step, self.setup, self.world)
         clip(self.parameters, training)
         self.optimizer.step()
-        if state.step % training.log_steps == 0 or state.step == self.steps - 1:
+        if state.step % training.log_steps == 0 or state.step == state.steps - 1:
             state.losses.append((state.step, loss))
         state.step += 1
-        state.rows += self.epoch_rows
+        state.rows += len(batch.length_B)
         state.seconds += time.perf_counter() - started
 
-    def operations(self) -> float:
-        """Floating-point operations in matrix products of a row, forward and backward, counted on the first batch."""
-        batch = self.epochs(0)[0]
+    def count_operations(self) -> None:
+        """
+        Count the floating-point operations in matrix products of a row, forward and backward, on the first batch.
+
+        Not on a step that counts: operations are taken apart to be counted, which may round differently. Weights stay
+        as they are, and the random state is set anew in each lane of a step.
+        """
+        batch = self._batch(0)
         with FlopCounterMode(display=False) as counter:
             step_gradient(self.method, batch, 0, self.setup, self.world)
-        self.optimizer.zero_grad()
-        return counter.get_total_flops() * self.world.size / self.epoch_rows
+        self.state.operations = counter.get_total_flops() * self.world.size / len(batch.length_B)
+
+    def checkpoint_steps(self) -> int:
+        """Steps between checkpoints, the same on every worker; to be asked after a step was taken."""
+        state, wanted = self.state, self.job.recipe.training.checkpoint_steps
+        if wanted:
+            return wanted
+        seconds = torch.tensor(state.seconds / state.step, device=self.world.device)
+        if self.world.size > 1:
+            dist.broadcast(seconds, 0)
+        return max(1, -(-state.steps // CHECKPOINTS), math.ceil(CHECKPOINT_SECONDS / seconds.item()))
+
+    def check(self) -> None:
+        """
+        Refuse weights that are no numbers: a gradient may overflow where the loss did not.
+
+        Raises:
+            FloatingPointError: a weight is not finite.
+        """
+        wrong = [name for name, weight in self.method.named_parameters() if not weight.isfinite().all()]
+        if wrong:
+            raise FloatingPointError(
+                f"step {self.state.step}: {', '.join(wrong)} holds numbers that are not finite; try "
+                "training.precision=fp32 or a lower training.rate"
+            )
 
     def save(self, folder: Path) -> None:
         """Write all of the state."""
@@ -159,18 +225,24 @@ class Run:
         Go on from a checkpoint.
 
         Raises:
-            ValueError: it belongs to another training key.
+            TrainingError: it belongs to another training key.
         """
         whole = torch.load(folder / STATE, weights_only=True, map_location=self.world.device)
         if whole["key"] != self.job.key:
-            raise ValueError(f"checkpoint in {folder} is of training {whole['key']}, this one is {self.job.key}")
+            raise TrainingError(f"checkpoint in {folder} is of training {whole['key']}, this one is {self.job.key}")
         self.method.load_state_dict(whole["weights"])
         self.optimizer.load_state_dict(whole["optimizer"])
         self.state = State(**whole["state"])
+        self.state.taken_up.append(self.state.step)
 
 
-def work(config: dict[str, Any]) -> None:
-    """The loop of one Ray Train worker."""
+def work(config: dict[str, Any]) -> str | None:
+    """
+    The loop of one Ray Train worker.
+
+    Returns:
+        What went wrong with the numbers: Ray would start a worker that raises again, and it would end the same.
+    """
     from ray import train
     from ray.train.torch import get_device
 
@@ -183,28 +255,40 @@ def work(config: dict[str, Any]) -> None:
     if checkpoint:
         with checkpoint.as_directory() as folder:
             run.restore(Path(folder))
-    limit = peak(run.setup.precision, world.device) * world.size if world.rank == 0 else 0.0
-    operations = run.operations()
-    told = 0.0
-    for state in run:
-        if world.rank == 0 and time.time() - told > PROGRESS_SECONDS:
-            told = time.time()
-            tell(job, run)
-        if state.step % run.checkpoint_steps() == 0 or state.step == run.steps:
-            if limit:
-                state.peak_share = operations * state.rows / state.seconds / limit
-            report(run, world)
+    try:
+        take_steps(run)
+    except FloatingPointError as error:
+        return str(error)
     if world.size > 1:
         dist.barrier()  # leaving while another still reduces aborts the process
+    return None
 
 
-def report(run: Run, world: World) -> None:
+def take_steps(run: Run) -> None:
+    """The steps that are left, with a word on the way and checkpoints."""
+    world, told, between = run.world, 0.0, 0
+    limit = peak(run.setup.precision, world.device) * world.size if world.rank == 0 else 0.0
+    if not run.state.operations:
+        run.count_operations()
+    for state in run:
+        between = between or run.checkpoint_steps()
+        if world.rank == 0 and time.time() - told > PROGRESS_SECONDS:
+            told = time.time()
+            tell(run)
+        if state.step % between == 0 or state.step == state.steps:
+            if world.rank == 0:
+                state.peak_share = state.operations * state.rows / state.seconds / limit
+            report(run)
+
+
+def report(run: Run) -> None:
     """Hand a checkpoint to Ray Train; every worker reports equally often, the first one brings the files."""
     from ray import train
 
+    run.check()
     state = run.state
     metrics = {"step": state.step, "loss": state.losses[-1][1], "rows_per_second": state.rows / state.seconds}
-    if world.rank:
+    if run.world.rank:
         train.report(metrics)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -216,42 +300,44 @@ def report(run: Run, world: World) -> None:
         )
 
 
-def tell(job: Job, run: Run) -> None:
+def tell(run: Run) -> None:
     """Say how far the run is, in a small object that the driver reads."""
     state = run.state
     record = {
         "step": state.step,
-        "steps": run.steps,
+        "steps": state.steps,
         "loss": state.losses[-1][1],
         "rows": state.rows,
         "seconds": state.seconds,
     }
-    Store(job.store).put(f"progress/{job.key}.json", record)
+    Store(run.job.store).put(f"progress/{run.job.key}.json", record)
 
 
 def epochs_ahead(job: Job, world: World) -> Callable[[int], Epoch]:
     """Opens an epoch; the first worker has the next one made meanwhile, by a task of its own."""
     import ray
 
-    store, settings, seed = Store(job.store), job.recipe.batches, job.recipe.training.seed
-    last = job.recipe.training.epochs - 1
+    store, training, plan = Store(job.store), job.recipe.training, job.plan
     make = ray.remote(num_cpus=0)(making.epoch)
     coming: dict[int, Any] = {}
 
     def begin(number: int) -> None:
-        if number <= last and number not in coming:
-            coming[number] = make.remote(store, settings, seed, number, job.source)
+        if number not in coming and store.piece("batches", making.epoch_key(plan, number)) is None:
+            coming[number] = make.remote(store, job.recipe.batches, training.seed, number, job.source)
 
     def open_epoch(number: int) -> Epoch:
         if world.rank == 0:
             begin(number)
-            ray.get(coming[number])
-            begin(number + 1)
+            if number in coming:
+                ray.get(coming.pop(number))
         if world.size > 1:
             dist.barrier()
-        piece = store.piece("batches", making.epoch_key(job.plan, number))
+        piece = store.piece("batches", making.epoch_key(plan, number))
         assert piece is not None
-        return Epoch(store, piece)
+        epoch = Epoch(store, piece)
+        if world.rank == 0 and (number + 1) * epoch.batches < steps(training, epoch.batches):
+            begin(number + 1)
+        return epoch
 
     return open_epoch
 
@@ -272,12 +358,10 @@ def precise(recipe: Recipe, gpu: bool) -> Recipe:
 
 @dataclass(frozen=True)
 class Trained:
-    """A finished run: its checkpoint's folder, and what it measured."""
+    """A finished run: its last checkpoint's folder in the store, and what it measured."""
 
     checkpoint: str
     state: State
-    workers: int
-    precision: str
 
 
 def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Trained:
@@ -286,29 +370,37 @@ def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Train
 
     Raises:
         ray.train.TrainingFailedError: workers kept failing.
+        TrainingError: the numbers did not stay finite.
     """
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    threads = max(1, processors() // workers)
+    # One processor is left to Ray and the driver: a step in which one of all its threads has to wait takes many times
+    # as long (2 cores, one busy: 0.23 s instead of 0.01 s).
+    threads = max(1, (processors() - 1) // workers)
+    loop: Any = work  # Ray's annotation knows of no result, its documentation does
     trainer = TorchTrainer(
-        work,
+        loop,
         train_loop_config={"job": job, "threads": threads},
         torch_config=TorchConfig(),  # NCCL with GPUs, else gloo
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
         run_config=RunConfig(
-            name=f"{job.recipe.name}-{job.key}",
+            name=job.run.removeprefix("runs/"),
             storage_path=Store(job.store).path("runs"),
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            failure_config=FailureConfig(max_failures=3),
+            failure_config=FailureConfig(max_failures=RETRIES),
         ),
     )
-    with watched(job, progress):
+    with watched(job, progress), interruptible():
         result = trainer.fit()
+    trouble = getattr(result, "return_value", None)
+    if trouble:
+        raise TrainingError(str(trouble))
     assert result.checkpoint is not None
     with result.checkpoint.as_directory() as folder:
-        whole = torch.load(Path(folder) / STATE, weights_only=True, map_location="cpu")
-    return Trained(result.checkpoint.path, State(**whole["state"]), workers, job.recipe.training.precision)
+        state = State(**torch.load(Path(folder) / STATE, weights_only=True, map_location="cpu")["state"])
+    assert state.step == state.steps, f"the run ended after {state.step} of {state.steps} steps"
+    return Trained(f"{job.run}/{Path(result.checkpoint.path).name}", state)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from models import recipe
 from models.recipe import digest
+from models.trouble import MendableError
 from pipeline.store import Piece, Store
 from pipeline.tables import TOKENS
 
@@ -19,7 +20,7 @@ COUNTED = 100_000  # sentences in which entries are counted, evenly from all sha
 UNKNOWN = "<unk>"  # number 0; also what padding holds, so lengths and not numbers decide a mask
 
 
-class VocabularyError(ValueError):
+class VocabularyError(MendableError, ValueError):
     """A vocabulary that cannot be read or trained."""
 
 
@@ -115,7 +116,9 @@ def _word_level(settings: recipe.Tokenizer, special: list[str]) -> tuple[Tokeniz
 def count(batches: Iterator[list[str]], tokenizer: str) -> list[int]:
     """How often each entry stands in some texts, by number."""
     opened = Tokenizer.from_str(tokenizer)
-    total = np.zeros(opened.get_vocab_size(), dtype=np.int64)
+    opened.no_padding()
+    opened.no_truncation()
+    total = np.zeros(1 + max(opened.get_vocab().values()), dtype=np.int64)  # numbers of ready-made ones have gaps
     for texts in batches:
         encoded = opened.encode_batch_fast(texts, add_special_tokens=False)
         ids = np.concatenate([np.zeros(0, dtype=np.int64), *(entry.ids for entry in encoded)]).astype(np.int64)
@@ -128,6 +131,13 @@ def tokens(sentences: pl.DataFrame, tokenizer: Tokenizer) -> pl.DataFrame:
     encoded = tokenizer.encode_batch_fast(sentences["text"].to_list(), add_special_tokens=False)
     ids = pl.Series("tokens", [entry.ids or [0] for entry in encoded], dtype=pl.List(pl.Int32))
     return TOKENS.check(ids.to_frame())
+
+
+def unknown(tokenizer: Tokenizer) -> int:
+    """The number of what the vocabulary lacks; -1 where it lacks nothing."""
+    name = getattr(tokenizer.model, "unk_token", None)
+    number = tokenizer.token_to_id(name) if name else getattr(tokenizer.model, "unk_id", None)
+    return -1 if number is None else int(number)
 
 
 def open_tokenizer(text: str, most_tokens: int) -> Tokenizer:

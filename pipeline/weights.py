@@ -15,7 +15,7 @@ from models.folder import save
 from pipeline import batches
 from pipeline.cluster import Progress, scratch, silent, start
 from pipeline.store import Store
-from pipeline.train import STATE, Job, build, fit
+from pipeline.train import STATE, Job, TrainingError, build, fit
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,7 @@ class Weights:
             "cached": self.cached,
             "shards_new": int(not self.cached),
             "shards_same": int(self.cached),
+            "shards_gone": 0,
             "rows": self.training["steps"] * self.training["batch_rows"],
             "quarantined": 0,
         }
@@ -56,6 +57,7 @@ def weights(
 
     Raises:
         ray.train.TrainingFailedError: workers kept failing.
+        TrainingError: the numbers did not stay finite, or no weight moved.
     """
     started = time.time()
     found = _found(store, job.key, started)
@@ -74,6 +76,7 @@ def weights(
             "seconds": trained.state.seconds,
             "peak_share": trained.state.peak_share,
             "workers": workers,
+            "taken_up": trained.state.taken_up,
             "precision": job.recipe.training.precision,
             "logged_steps": [step for step, _ in trained.state.losses],
             "loss": [loss for _, loss in trained.state.losses],
@@ -93,8 +96,11 @@ def _keep(store: Store, job: Job, checkpoint: str, lineage: Mapping[str, Any]) -
     """Write the model folder of a checkpoint."""
     method = build(job)
     with tempfile.TemporaryDirectory(dir=scratch()) as place:
-        near = store.fetch(checkpoint.removeprefix(f"{store.root}/"), Path(place))
-        method.load_state_dict(torch.load(near / STATE, weights_only=True, map_location="cpu")["weights"])
+        near = store.fetch(checkpoint, Path(place))
+        trained = torch.load(near / STATE, weights_only=True, map_location="cpu")["weights"]
+        if all(torch.equal(before, trained[name]) for name, before in method.state_dict().items()):
+            raise TrainingError("the run ended with the weights it began with; look at training.rate and precision")
+        method.load_state_dict(trained)
         written = Path(place) / "model"
         save(written, method.to(torch.float32), job.vocabulary.tokenizer, lineage, card(job, lineage))
         name = f"weights/{job.key}-{uuid4().hex[:8]}"
@@ -103,7 +109,13 @@ def _keep(store: Store, job: Job, checkpoint: str, lineage: Mapping[str, Any]) -
 
 
 def _discard(store: Store, job: Job) -> None:
-    """Later epochs' batches can be made again; the first stays, so that an unchanged corpus makes nothing."""
+    """
+    Remove what only the run needed: checkpoints, its progress, and batches of later epochs, which can be made again.
+
+    The first epoch stays, so that an unchanged corpus makes nothing.
+    """
+    for name in [*store.names(f"{job.run}/"), f"progress/{job.key}.json"]:
+        store.delete(name)
     for epoch in range(1, job.recipe.training.epochs):
         key = batches.epoch_key(job.plan, epoch)
         piece = store.piece("batches", key)

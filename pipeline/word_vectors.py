@@ -7,10 +7,11 @@ import torch
 from torch import Tensor
 
 from models.recipe import Recipe
+from models.trouble import MendableError
 from pipeline.vocabulary import Vocabulary
 
 
-class WordVectorsError(ValueError):
+class WordVectorsError(MendableError, ValueError):
     """Word vectors that cannot be read."""
 
 
@@ -57,15 +58,29 @@ def read(path: str, vocabulary: dict[str, int]) -> Tensor:
             if number == 1 and rest.isdigit():
                 continue
             width = width or len(rest.split())
-            if word in vocabulary:
+            if word in vocabulary and not _phrase(rest, width):
                 found[vocabulary[word]] = _numbers(rest, width, f"{path}, line {number}")
     if not found:
         raise WordVectorsError(
             f"{path}: none of the {len(vocabulary)} words of the vocabulary; is it of the same language and case?"
         )
-    table = np.zeros((len(vocabulary), width), dtype=np.float32)
+    table = np.zeros((1 + max(vocabulary.values()), width), dtype=np.float32)
     table[list(found)] = list(found.values())
     return torch.from_numpy(table)
+
+
+def _phrase(rest: str, width: int) -> bool:
+    """Whether the entry goes on with more words before its numbers; GloVe's largest file has `. . .` and the like."""
+    more = rest.split()[:-width]
+    return bool(more) and not all(_is_number(word) for word in more)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _numbers(text: str, width: int, where: str) -> np.ndarray:
