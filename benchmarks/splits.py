@@ -20,8 +20,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--set", action="append", default=[], dest="overrides")
     arguments = parser.parse_args()
-    print("| split | seed | candidates | queries | MRR | BM25 | chance | over BM25 (95 %) | hit@10 | BM25 | chance | steps, rows/s |")
-    print("| --- " * 12 + "|")
+    heads = ("split", "candidates", "queries", "MRR", "BM25", "chance", "over BM25 (95 %)")
+    heads += ("hit@10", "BM25", "chance", "steps, rows/s")
+    print(f"| {' | '.join(heads)} |\n{'| --- ' * len(heads)}|")
     for split in arguments.splits:
         sets = [*arguments.overrides, f"corpus.split={split}"]
         result = retrain(arguments.recipe, arguments.corpus, arguments.store, sets, arguments.workers)
@@ -34,7 +35,6 @@ def row(split: int, result: dict) -> str:
     training = result["training"]
     cells = [
         split,
-        training.get("seed", 0),
         f"{score['candidates']:,.0f}",
         f"{score['queries']:,.0f}",
         *(f"{score[f'{side}mrr']:.4f}" for side in ("", "bm25.", "random.")),

@@ -33,7 +33,8 @@ def main() -> None:
         series = [losses(arguments.recipe, arguments.corpus, sets + arguments.overrides, n) for n in arguments.workers]
         for workers, other in zip(arguments.workers[1:], series[1:], strict=True):
             far = max(abs(a - b) / abs(a) for a, b in zip(series[0], other, strict=True))
-            print(f"{arguments.recipe} {precision}: {workers} against {arguments.workers[0]} workers, {len(other)} steps: {far:.1e}")
+            compared = f"{workers} against {arguments.workers[0]} workers, {len(other)} steps"
+            print(f"{arguments.recipe} {precision}: {compared}: {far:.1e}", flush=True)
 
 
 if __name__ == "__main__":

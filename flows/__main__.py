@@ -1,11 +1,17 @@
 """The `firth` command. Heavy imports stand inside the commands, so that help answers at once."""
 
+import errno
 import json
+import logging
+import os
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
+
+from models.trouble import MendableError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +31,12 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a setting: training.epochs=2. Repeatable."),
 ]
+Model = Annotated[str, typer.Argument(help="A model folder, or the name of a registered model.")]
+Tracking = Annotated[str | None, typer.Option(metavar="URI", help="MLflow; default: a file in the store.")]
+
+TEXTS = 4096  # texts read from standard input before they are encoded
+BLOCKED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)  # no bug, but a disk that says no
+FAILED, STOPPED = 2, 130  # exit codes; 130 is the shell's for Ctrl-C
 
 
 @app.command()
@@ -33,31 +45,88 @@ def retrain(
     corpus: Corpus,
     store: StorePlace = ".firth",
     overrides: Overrides = None,
-    workers: Annotated[int, typer.Option(min=1, help="Training processes; the result does not depend on it.")] = 1,
+    workers: Annotated[int, typer.Option(help="Training processes; the result does not depend on it.")] = 1,
     gpu: Annotated[bool, typer.Option("--gpu", help="Give each worker a GPU.")] = False,
     register: Annotated[str | None, typer.Option(metavar="NAME", help="Register the model under this name.")] = None,
-    tracking: Annotated[str | None, typer.Option(metavar="URI", help="MLflow; default: a file in the store.")] = None,
+    tracking: Tracking = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object last, instead of the scoreboard.")
     ] = False,
 ) -> None:
     """Turn a corpus into a trained, evaluated, registered model. What the store holds already is not made again."""
-    from flows.retrain import retrain as flow
+    with _told():
+        from models.recipe import load
 
-    result = _tried(
-        flow,
-        recipe,
-        corpus,
-        store=store,
-        overrides=overrides or [],
-        workers=workers,
-        gpu=gpu,
-        register=register,
-        tracking=tracking,
-    )
-    if as_json:
-        print(json.dumps(result))
-        return
+        load(recipe, overrides or [])  # a slip of the pen is told at once
+        from flows.server import early
+
+        ready = early()
+        from flows.order import check
+
+        asked = (recipe, corpus, store, overrides, workers, gpu, register, tracking)
+        check(*asked)  # what is wrong here waits for no server, and leaves no failed run in its list
+        from flows.retrain import retrain as flow
+
+        ready()
+
+        for name in ("prefect.flow_runs", "prefect.task_runs"):
+            logging.getLogger(name).propagate = False  # they tell of errors that are raised, and told here, as well
+        result = flow(*asked)
+        print(json.dumps(result)) if as_json else _show(result)
+
+
+@app.command()
+def recipes() -> None:
+    """List the recipes."""
+    with _told():
+        from models.recipe import known, load
+
+        for name in known():
+            print(f"{name:32} {load(name).source}")
+
+
+@app.command()
+def describe(recipe: Recipe, overrides: Overrides = None) -> None:
+    """Show a recipe with every setting filled in."""
+    with _told():
+        from models.method import resolve
+        from models.recipe import load
+
+        print(json.dumps(resolve(load(recipe, overrides or [])).model_dump(mode="json"), indent=2))
+
+
+@app.command()
+def encode(model: Model, store: StorePlace = ".firth", tracking: Tracking = None) -> None:
+    """Read texts from standard input, a line each; print a JSON list of numbers for each."""
+    with _told():
+        from flows.registry import opened
+
+        opened_model = opened(model, store, tracking)
+        for texts in _lines():
+            for vector in opened_model.encode(texts):
+                print(json.dumps([round(float(value), 6) for value in vector]))
+
+
+@app.command()
+def search(
+    model: Model,
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    corpus: Corpus,
+    store: StorePlace = ".firth",
+    most: Annotated[int, typer.Option("-n", min=1, help="Hits to show.")] = 5,
+    tracking: Tracking = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a hit.")] = False,
+) -> None:
+    """Find the sentences of a corpus that answer a query best, in the model's own geometry."""
+    with _told():
+        from flows.search import hits
+
+        for hit in hits(model, query, corpus, store=store, most=most, tracking=tracking):
+            place = hit["title"] or f"{hit['source']}, row {hit['row']}"
+            print(json.dumps(hit) if as_json else f"{hit['score']:6.3f}  {place}\n        {hit['text']}")
+
+
+def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
 
     from pipeline.report import scoreboard
@@ -66,81 +135,50 @@ def retrain(
     Console(width=wide.width if wide.is_terminal else 110).print(scoreboard(result))
 
 
-@app.command()
-def recipes() -> None:
-    """List the recipes."""
-    from models.recipe import known, load
-
-    for name in known():
-        print(f"{name:32} {load(name).source}")
-
-
-@app.command()
-def describe(recipe: Recipe, overrides: Overrides = None) -> None:
-    """Show a recipe with every setting filled in."""
-    from models.method import resolve
-    from models.recipe import load
-
-    print(json.dumps(_tried(lambda: resolve(load(recipe, overrides or []))).model_dump(mode="json"), indent=2))
+def _lines() -> Iterator[list[str]]:
+    """Standard input's lines, some at a time."""
+    texts: list[str] = []
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            texts.append(line.decode().rstrip("\r\n"))
+        except UnicodeDecodeError as error:
+            raise MendableError(
+                f"standard input, line {number}: not UTF-8 at byte {error.start}; convert it, as with iconv -t UTF-8"
+            ) from None
+        if len(texts) == TEXTS:
+            yield texts
+            texts = []
+    yield texts
 
 
-@app.command()
-def encode(
-    model: Annotated[str, typer.Argument(help="A model folder, or the name of a registered model.")],
-    store: StorePlace = ".firth",
-    tracking: Annotated[str | None, typer.Option(metavar="URI", help="MLflow; default: a file in the store.")] = None,
-) -> None:
-    """Read texts from standard input, a line each; print a JSON list of numbers for each."""
-    from flows.registry import opened
-
-    opened_model = _tried(opened, model, store, tracking)
-    texts = [line.rstrip("\n") for line in sys.stdin]
-    for vector in opened_model.encode(texts):
-        print(json.dumps([round(float(value), 6) for value in vector]))
-
-
-@app.command()
-def search(
-    model: Annotated[str, typer.Argument(help="A model folder, or the name of a registered model.")],
-    query: Annotated[str, typer.Argument(help="What to look for.")],
-    corpus: Corpus,
-    store: StorePlace = ".firth",
-    most: Annotated[int, typer.Option("-n", min=1, help="Hits to show.")] = 5,
-    tracking: Annotated[str | None, typer.Option(metavar="URI", help="MLflow; default: a file in the store.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a hit.")] = False,
-) -> None:
-    """Find the sentences of a corpus that answer a query best, in the model's own geometry."""
-    from flows.search import hits
-
-    for hit in _tried(hits, model, query, corpus, store=store, most=most, tracking=tracking):
-        print(
-            json.dumps(hit)
-            if as_json
-            else f"{hit['score']:6.3f}  {hit['title'] or hit['source']}\n        {hit['text']}"
-        )
-
-
-def _tried(function: Any, *arguments: Any, **options: Any) -> Any:
-    """The function's result; an error that a person can mend is a line, not a traceback."""
+@contextmanager
+def _told() -> Iterator[None]:
+    """A block whose errors, if a person can mend them, end the command with a line; any other keeps its traceback."""
     try:
-        return function(*arguments, **options)
+        yield
+        sys.stdout.flush()
     except KeyboardInterrupt:
-        _end("stopped; the same command goes on from here")
-    except (ValueError, OSError) as error:
+        _end("stopped; the same command goes on from here", STOPPED)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except MendableError as error:
         _end(str(error))
-    except RuntimeError as error:
-        from pipeline.store import StoreError
-
-        if not isinstance(error, StoreError):
+    except OSError as error:
+        if error.errno not in BLOCKED:
             raise
-        _end(str(error))
+        _end(f"{error}; make room, or choose another place with --store DIR")
 
 
-def _end(message: str) -> NoReturn:
-    print(f"firth: {message}", file=sys.stderr)
-    raise typer.Exit(2)
+def _end(message: str, code: int = FAILED) -> NoReturn:
+    print(f"firth: {' '.join(message.split())}", file=sys.stderr)
+    raise typer.Exit(code) from None
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="firth")
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent.parent))
-    app(prog_name="firth")
+    main()

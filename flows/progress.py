@@ -1,6 +1,7 @@
 """What a person sees while stages run: a bar on a terminal, a plain line now and then elsewhere."""
 
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,14 +12,12 @@ from rich.text import Text
 
 from pipeline import cluster
 
-PATIENCE_SECONDS = 2.0  # a stage that ends sooner shows no bar
+PATIENCE_SECONDS = 2.0  # a stage that ends sooner shows nothing
 LINE_SECONDS = 10.0  # between plain lines
-
-console = Console(stderr=True)
 
 
 class Rate(ProgressColumn):
-    """Units a second since the stage began."""
+    """Units a second of late."""
 
     def render(self, task: Task) -> Text:
         """`12.3/s`."""
@@ -27,57 +26,85 @@ class Rate(ProgressColumn):
 
 
 @contextmanager
-def watched(name: str, unit: str = "shards", quiet: bool = False) -> Iterator[cluster.Progress]:
-    """A stage's progress, to be called with (done, of how many)."""
-    if quiet:
-        yield cluster.silent
-    elif console.is_terminal:
-        with _bar(name, unit) as show:
-            yield show
-    else:
-        yield _Lines(name, unit)
+def watched(name: str, unit: str = "shards") -> Iterator[cluster.Progress]:
+    """
+    A stage's progress, to be called with (done, of how many); a stage that cannot tell need not call it.
 
-
-@contextmanager
-def _bar(name: str, unit: str) -> Iterator[cluster.Progress]:
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        Rate(),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True)
-    task, started, shown = bar.add_task(name), time.monotonic(), False
-
-    def show(done: int, total: int) -> None:
-        nonlocal shown
-        bar.update(task, completed=done, total=total)
-        if not shown and time.monotonic() - started > PATIENCE_SECONDS and done < total:
-            bar.start()
-            shown = True
-
+    Nothing is shown of a stage that takes less than `PATIENCE_SECONDS`.
+    """
+    console = Console(stderr=True)
+    shown: Bar | Lines = Bar(name, unit, console) if console.is_terminal else Lines(name, unit)
+    stop = threading.Event()
+    thread = threading.Thread(target=_show, args=(shown, stop), daemon=True)
+    thread.start()
     try:
-        yield show
+        yield shown
     finally:
-        bar.stop()
+        stop.set()
+        thread.join()
+        shown.close()
 
 
-class _Lines:
-    """Plain lines with rate and remaining time."""
+def _show(shown: "Bar | Lines", stop: threading.Event) -> None:
+    wait = PATIENCE_SECONDS
+    while not stop.wait(wait):
+        shown.show()
+        wait = LINE_SECONDS
+
+
+class Bar:
+    """A bar with rate and remaining time; it runs to and fro until the first call says how much there is to do."""
+
+    def __init__(self, name: str, unit: str, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description:<10}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn(unit),
+            Rate(),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=console, transient=True)
+        self.task = self.bar.add_task(name, total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        self.bar.update(self.task, completed=done, total=total)
+
+    def show(self) -> None:
+        """Put it on the screen."""
+        self.bar.start()
+
+    def close(self) -> None:
+        """Take it away."""
+        self.bar.stop()
+
+
+class Lines:
+    """Plain lines with rate and remaining time; the rate counts from the first call: a run may go on from its half."""
 
     def __init__(self, name: str, unit: str) -> None:
         self.name, self.unit = name, unit
-        self.started = self.last = time.monotonic()
-        self.first: int | None = None
+        self.begun = time.monotonic()
+        self.first: tuple[float, int] | None = None
+        self.last: tuple[float, int, int] | None = None
 
     def __call__(self, done: int, total: int) -> None:
         now = time.monotonic()
-        self.first = done if self.first is None else self.first  # a run that goes on does not begin at 0
-        if now - self.last < LINE_SECONDS or done >= total:
-            return
-        self.last = now
-        speed = (done - self.first) / (now - self.started)
-        left = f", {(total - done) / speed:,.0f} s left" if speed else ""
-        print(f"{self.name}: {done:,} of {total:,} {self.unit}, {speed:,.1f}/s{left}", file=sys.stderr, flush=True)
+        self.first = self.first or (now, done)
+        self.last = now, done, total
+
+    def show(self) -> None:
+        """Print how far it is."""
+        print(f"{self.name}: {self.text()}", file=sys.stderr, flush=True)
+
+    def text(self) -> str:
+        """`120 of 2,230 steps, 45.2/s, 47 s left`, as far as it is known."""
+        if self.first is None or self.last is None:
+            return f"{time.monotonic() - self.begun:.0f} s so far"
+        (since, before), (now, done, total) = self.first, self.last
+        speed = (done - before) / (now - since) if now > since else 0.0
+        pace = f", {speed:,.1f}/s, {(total - done) / speed:,.0f} s left" if speed else ""
+        return f"{done:,} of {total:,} {self.unit}{pace}"
+
+    def close(self) -> None:
+        """Nothing to take away."""

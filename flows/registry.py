@@ -1,27 +1,41 @@
 """A model by folder or by registered name."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from models.folder import Model, load
+from models.folder import FolderError, Model, load
 from pipeline import settings  # noqa: F401
 from pipeline.cluster import scratch
 
 
-def folder_of(name: str, store: str, tracking: str | None) -> Path:
+@contextmanager
+def folder_of(name: str, store: str, tracking: str | None) -> Iterator[Path]:
     """
-    The folder of a model: the path itself, or what is registered under the name, aliases `champion`, then `candidate`.
+    The folder of a model: the path itself, or a copy, for the block's time, of what is registered under the name
+    (aliases `champion`, then `candidate`).
 
     Raises:
-        ValueError: neither a folder nor a registered name.
+        FolderError: neither a folder, nor is there a registry.
+        RegistryError: nothing registered under the name.
     """
     if Path(name).is_dir():
-        return Path(name)
+        yield Path(name)
+        return
     from pipeline import register
 
-    return register.fetch(register.tracking(store, tracking), name, Path(tempfile.mkdtemp(dir=scratch())))
+    uri = register.tracking(store if "://" in store else str(Path(store).expanduser().absolute()), tracking)
+    if uri.startswith(register.SQLITE) and not Path(uri.removeprefix(register.SQLITE)).is_file():
+        raise FolderError(
+            f'no model "{name}": it is no folder, and no registry is at {uri}; give a model folder, or with --store '
+            "the place where it was registered"
+        )
+    with tempfile.TemporaryDirectory(dir=scratch()) as place:
+        yield register.fetch(uri, name, Path(place))
 
 
 def opened(name: str, store: str, tracking: str | None) -> Model:
     """The model itself."""
-    return load(folder_of(name, store, tracking))
+    with folder_of(name, store, tracking) as folder:
+        return load(folder)

@@ -1,6 +1,5 @@
 """Search over a corpus: its sentences' vectors are kept in the store, so a second query costs one encoding."""
 
-import heapq
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,23 @@ from pipeline.manifest import Manifest
 from pipeline.road import Road
 from pipeline.store import Store
 
+Found = tuple[float, int, int]  # score, shard, row
+
 
 def hits(
     model: str, query: str, corpus: str, *, store: str = ".firth", most: int = 5, tracking: str | None = None
 ) -> list[dict[str, Any]]:
     """
-    The sentences that answer a query best, best first, each text once: score, title, source, row, text.
+    The sentences that answer a query best, best first, each text once: score, text, title, source, row.
 
     Args:
         model: a model folder or a registered name.
         corpus: as for `retrain`; the model's recipe says how it is read.
     """
-    folder = folder_of(model, store, tracking)
-    opened = load(folder)
-    place = Store.at(store)
-    road = Road(place, opened.recipe, corpus)
-    with session():
+    with folder_of(model, store, tracking) as folder, session():
+        opened = load(folder)
+        place = Store.at(store)
+        road = Road(place, opened.recipe, corpus)
         with watched("documents") as progress:
             documents = road.documents(road.numbered(), progress)
         with watched("sentences") as progress:
@@ -38,29 +38,33 @@ def hits(
         with watched("vectors") as progress:
             table = vectors(place, opened.lineage["weights"], str(folder), sentences, progress=progress)
     asked = opened.encode([query])
-    found: list[tuple[float, int, int]] = []
+    found: dict[int, Found] = {}
     for number, piece in table.pieces.items():
-        score_N = opened.score(asked, matrix(place.read(piece)["vector"]))[0]
-        for row in np.argsort(-score_N)[: 4 * most]:  # spare ones: texts repeat
-            found.append((float(score_N[row]), number, int(row)))
-    return _described(place, documents, sentences, heapq.nlargest(16 * most, found), most)
-
-
-def _described(
-    store: Store, documents: Manifest, sentences: Manifest, found: list[tuple[float, int, int]], most: int
-) -> list[dict[str, Any]]:
-    seen: set[int] = set()
-    rows: list[dict[str, Any]] = []
-    for score, number, row in found:
-        sentence = store.scan([sentences.pieces[number]]).slice(row, 1).collect().row(0, named=True)
-        if sentence["group"] in seen or len(rows) == most:
+        if not piece.rows:
             continue
-        seen.add(sentence["group"])
-        record = (
-            store.scan([documents.pieces[number]], ["document", "place", "title", "source", "row"])
-            .filter((pl.col("document") == sentence["document"]) & (pl.col("place") == sentence["record"]))
-            .collect()
-            .row(0, named=True)
-        )
-        rows.append({"score": score, "text": sentence["text"], **{k: record[k] for k in ("title", "source", "row")}})
-    return rows
+        score_N = opened.score(asked, matrix(place.read(piece)["vector"]))[0]
+        group_N = place.read(sentences.pieces[number], ["group"])["group"].to_numpy()
+        for row in best(score_N, group_N, most):
+            hit, group = (float(score_N[row]), number, int(row)), int(group_N[row])
+            found[group] = max(hit, found.get(group, hit))
+    ordered = sorted(found.values(), key=lambda hit: (-hit[0], hit[1], hit[2]))
+    return [_described(place, documents, sentences, hit) for hit in ordered[:most]]
+
+
+def best(score_N: np.ndarray, group_N: np.ndarray, most: int) -> np.ndarray:
+    """Rows of the `most` highest scores, best first, one row a group."""
+    order = np.argsort(-score_N, kind="stable")
+    _, first = np.unique(group_N[order], return_index=True)
+    return order[np.sort(first)[:most]]
+
+
+def _described(store: Store, documents: Manifest, sentences: Manifest, hit: Found) -> dict[str, Any]:
+    score, number, row = hit
+    sentence = store.scan([sentences.pieces[number]]).slice(row, 1).collect().row(0, named=True)
+    record = (
+        store.scan([documents.pieces[number]], ["document", "place", "title", "source", "row"])
+        .filter((pl.col("document") == sentence["document"]) & (pl.col("place") == sentence["record"]))
+        .collect()
+        .row(0, named=True)
+    )
+    return {"score": score, "text": sentence["text"], **{name: record[name] for name in ("title", "source", "row")}}

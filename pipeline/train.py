@@ -56,7 +56,7 @@ class Job:
     recipe: Recipe
     source: making.Source
     vocabulary: Vocabulary
-    start: str = ""  # digest of the weights that `training.start` names; empty: fresh ones
+    given: str = ""  # digest of the files that the recipe names: weights to start from, ready word tables
 
     @property
     def run(self) -> str:
@@ -74,7 +74,7 @@ class Job:
         what = self.recipe.model_dump(include={"encoder", "terms", "training", "readout"})
         what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
         lanes = self.recipe.batches.lane_rows
-        return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.start)
+        return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import torch
 from models.folder import save
 from pipeline import batches
 from pipeline.cluster import Progress, scratch, silent, start
+from pipeline.lease import lease
 from pipeline.store import Store
 from pipeline.train import STATE, Job, TrainingError, build, fit
 
@@ -63,7 +64,7 @@ def weights(
     found = _found(store, job.key, started)
     if found:
         return found
-    with store.lease(job.key):
+    with lease(store, job.key):
         found = _found(store, job.key, started)
         if found:
             return found

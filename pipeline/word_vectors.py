@@ -22,9 +22,14 @@ def tables(recipe: Recipe, vocabulary: Vocabulary) -> dict[str, Tensor]:
     Raises:
         WordVectorsError: no file, or a line that is not a word and its numbers.
     """
+    return {name: read(name, vocabulary.words()) for name in named(recipe)}
+
+
+def named(recipe: Recipe) -> list[str]:
+    """Files of word vectors that a recipe's towers name, each once."""
     towers = recipe.encoder.towers
-    named = [str(recipe.encoder.tower(tower).get("table", "")) for tower in towers]
-    return {name: read(name, vocabulary.words()) for name in dict.fromkeys(named) if name and name not in towers}
+    names = [str(recipe.encoder.tower(tower).get("table", "")) for tower in towers]
+    return [name for name in dict.fromkeys(names) if name and name not in towers]
 
 
 def check(recipe: Recipe) -> None:

@@ -127,9 +127,9 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         check(f"sqlite:///{path}")
 
 
-def test_a_registry_that_is_not_there_yet_is_laid_out(tmp_path):
+def test_a_registry_that_is_not_there_yet_is_no_fault_and_not_laid_out_for_asking(tmp_path):
     check(tracking(str(tmp_path / "new"), None))
-    assert (tmp_path / "new" / "mlflow.db").is_file()
+    assert not (tmp_path / "new" / "mlflow.db").exists()
 
 
 def test_the_environment_is_left_as_it_was(first, monkeypatch):

@@ -103,7 +103,8 @@ def test_the_page_says_where_the_model_is_and_how_to_use_it(result):
     text = page(result)
     assert "pydoc version 3, alias candidate" in text
     assert 'mlflow.pyfunc.load_model("models:/pydoc/3")' in text
-    assert 'firth encode /data/store/models/3f2a "some text"' in text
+    assert 'echo "some text" | firth encode pydoc --store /data/store' in text
+    assert 'firth search pydoc --corpus pydoc: --store /data/store "some text"' in text
 
 
 def test_a_model_that_was_only_logged_is_not_called_registered(result):
@@ -133,8 +134,15 @@ def test_a_loss_that_is_no_number_is_shown_and_breaks_nothing(result):
 
 
 def test_a_folder_with_blanks_is_quoted(result):
-    result["model_folder"] = "/my data/3f2a"
+    result |= {"model_folder": "/my data/3f2a", "registered": None}
     assert "firth search '/my data/3f2a'" in page(result)
+
+
+def test_the_page_shows_rows_set_aside_and_where_all_of_them_are(result):
+    first = [{"source": "a.jsonl", "row": 3, "reason": "text is blank; fill it in or drop the row"}]
+    text = page(result | {"quarantine": {"files": ["/s/q.parquet", "/s/r.parquet"], "first": first}})
+    assert "a.jsonl, row 3: text is blank; fill it in or drop the row" in text
+    assert 'polars.read_parquet("/s/q.parquet") and 1 more beside it' in text
 
 
 def test_a_run_that_measured_and_registered_nothing_still_has_a_page(result):

@@ -1,21 +1,14 @@
-import json
-import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+from processes import WAIT_SECONDS, child, line
 
-from pipeline import store as stores
 from pipeline.store import ROW_GROUP, Piece, Store, StoreError
 from pipeline.tables import HELD_OUT
-
-WAIT_SECONDS = 30
 
 
 def groups(*numbers: int) -> pl.DataFrame:
@@ -29,24 +22,6 @@ def put(store: Store, key: str, *numbers: int) -> Piece:
 def parts(store: Store) -> list[str]:
     """Files of stage held_out."""
     return [name for name in store.names("held_out/") if name.endswith(".parquet")]
-
-
-def child(code: str, store: Store) -> subprocess.Popen[str]:
-    """Another process that runs some lines with `store`; what it prints is read from its pipe."""
-    head = f"import sys, time\nfrom pipeline.store import Store\nstore = Store({store.root!r})\n"
-    return subprocess.Popen(
-        [sys.executable, "-c", head + code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-
-
-def line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
 
 
 # Small objects
@@ -252,115 +227,3 @@ def test_an_uploaded_folder_is_fetched_as_it_was(tmp_path):
     (tmp_path / "model" / "inner" / "weights").write_bytes(b"123")
     store.upload(tmp_path / "model", "weights/k")
     assert (store.fetch("weights/k", tmp_path) / "inner" / "weights").read_bytes() == b"123"
-
-
-# Leases
-
-HOLD = "with store.lease('k', beat_seconds=0.1):\n    print('held', flush=True)\n    sys.stdin.readline()\n"
-
-
-def record(store: Store, number: int) -> dict[str, object]:
-    found = store.get(f"leases/k/{number:06d}.json")
-    assert found is not None
-    return found
-
-
-def test_a_second_taker_waits_until_the_first_gives_the_lease_back(tmp_path):
-    store, taken = Store.at(tmp_path), threading.Event()
-
-    def take() -> None:
-        with store.lease("k", beat_seconds=0.1):
-            taken.set()
-
-    holder = child(HOLD, store)
-    try:
-        assert line(holder) == "held"
-        waiter = threading.Thread(target=take)
-        waiter.start()
-        assert not taken.wait(0.7)
-        holder.communicate("\n", timeout=WAIT_SECONDS)
-        assert taken.wait(WAIT_SECONDS)
-        waiter.join()
-    finally:
-        end(holder)
-    assert record(store, 1)["free"]
-
-
-def test_a_holder_killed_on_this_machine_is_followed_at_once(tmp_path):
-    store = Store.at(tmp_path)
-    holder = child(HOLD, store)
-    assert line(holder) == "held"
-    os.kill(holder.pid, signal.SIGKILL)  # nobody waits for it yet: it stays in the process table
-    began = time.monotonic()
-    with store.lease("k", beat_seconds=0.1, stale_seconds=25):
-        took = time.monotonic() - began
-    end(holder)
-    assert took < 10
-
-
-def test_a_holder_on_another_machine_is_followed_when_its_heart_stops(tmp_path):
-    store = Store.at(tmp_path)
-    store.put("leases/k/000000.json", {"owner": "elsewhere:1:abc", "beats": 3, "free": False})
-    began = time.monotonic()
-    with store.lease("k", beat_seconds=0.1, stale_seconds=0.8):
-        took = time.monotonic() - began
-    assert 0.8 < took < 10
-
-
-def test_a_holder_on_another_machine_is_waited_for_while_its_heart_beats(tmp_path):
-    store, last = Store.at(tmp_path), 0.0
-
-    def beat() -> None:
-        nonlocal last
-        for number in range(12):
-            store.put("leases/k/000000.json", {"owner": "elsewhere:1:abc", "beats": number, "free": False})
-            last = time.monotonic()
-            time.sleep(0.15)
-
-    store.put("leases/k/000000.json", {"owner": "elsewhere:1:abc", "beats": -5, "free": False})
-    heart = threading.Thread(target=beat)
-    heart.start()
-    with store.lease("k", beat_seconds=0.1, stale_seconds=0.8):
-        assert time.monotonic() - last > 0.6  # up to a look's pause after the last beat was seen
-    heart.join()
-
-
-def test_a_lease_beats_while_it_is_held(tmp_path):
-    store = Store.at(tmp_path)
-    with store.lease("k", beat_seconds=0.05):
-        limit = time.monotonic() + WAIT_SECONDS
-        while record(store, 0)["beats"] == 0 and time.monotonic() < limit:
-            time.sleep(0.05)
-        assert not record(store, 0)["free"]
-    assert record(store, 0)["beats"]
-    assert record(store, 0)["free"]
-
-
-def test_of_two_that_take_over_one_wins_and_the_other_waits(tmp_path):
-    store = Store.at(tmp_path)
-    store.put("leases/k/000000.json", {"owner": f"{stores._here()}:{2**22 + 1}:abc", "beats": 0, "free": False})
-    code = (
-        "import json\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.readline()\n"
-        "with store.lease('k', beat_seconds=0.1, stale_seconds=600) as lease:\n"
-        "    began = time.monotonic()\n"
-        "    time.sleep(0.4)\n"
-        "    print(json.dumps([lease.number, began, time.monotonic()]), flush=True)\n"
-    )
-    takers = [child(code, store) for _ in range(2)]
-    assert [line(taker) for taker in takers] == ["ready", "ready"]
-    for taker in takers:
-        assert taker.stdin is not None
-        taker.stdin.write("\n")
-        taker.stdin.flush()
-    first, second = sorted(json.loads(taker.communicate(timeout=WAIT_SECONDS)[0]) for taker in takers)
-    assert (first[0], second[0]) == (1, 2)
-    assert second[1] >= first[2]
-
-
-def test_a_lease_is_given_back_when_its_work_fails(tmp_path):
-    store = Store.at(tmp_path)
-    with pytest.raises(ValueError, match="no"), store.lease("k"):
-        raise ValueError("no")
-    assert record(store, 0)["free"]

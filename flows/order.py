@@ -1,0 +1,119 @@
+"""What was asked for, checked before any work."""
+
+from pipeline import settings  # noqa: F401  before MLflow
+
+# isort: split
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from models.folder import WEIGHTS
+from models.method import Method, resolve
+from models.parts import complete
+from models.recipe import Recipe, RecipeError, digest, load
+from pipeline import evaluate, register, word_vectors
+from pipeline.pairs import PAIRINGS
+from pipeline.road import Road
+from pipeline.store import Store
+
+WORDS = 16  # entries of the vocabulary that a method is tried with
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run that can begin."""
+
+    road: Road
+    workers: int
+    gpu: bool
+    name: str | None
+    tracking: str
+
+
+def check(
+    recipe: str,
+    corpus: str,
+    store: str = ".firth",
+    overrides: list[str] | None = None,
+    workers: int = 1,
+    gpu: bool = False,
+    name: str | None = None,
+    tracking: str | None = None,
+) -> Order:
+    """
+    Find all that can be known to be wrong without reading the corpus; arguments as for `retrain`.
+
+    Raises:
+        MendableError: of the part that is wrong, with the remedy.
+    """
+    plan = planned(recipe, overrides or [])
+    _check_workers(workers, gpu)
+    place = Store.at(store)
+    uri = register.tracking(place.root, tracking)
+    register.check(uri)
+    return Order(Road(place, plan, corpus), workers, gpu, name, uri)
+
+
+def planned(recipe: str, overrides: list[str]) -> Recipe:
+    """
+    A recipe with every part and option known, each value tried.
+
+    Raises:
+        RecipeError: what the recipe asks for does not exist; the known names are listed.
+        WordVectorsError: a table of word vectors is not there.
+    """
+    plan = resolve(load(recipe, overrides))
+    complete(PAIRINGS, plan.pairs, "pairs")
+    for number, choice in enumerate(plan.evaluation):
+        complete(evaluate.EVALUATIONS, choice, f"evaluation.{number}")
+    word_vectors.check(plan)
+    given_digest(plan)
+    _try_parts(plan)
+    return plan
+
+
+def given_digest(recipe: Recipe) -> str:
+    """
+    Digest of the files that the recipe names, for their content decides what is trained: the weights that a run starts
+    from, and ready word tables. Empty where there are none.
+    """
+    start = recipe.training.start
+    if start != "fresh" and not (Path(start) / WEIGHTS).is_file():
+        raise RecipeError(f'training.start is "{start}"; `fresh`, or a model folder that holds {WEIGHTS}')
+    files = [] if start == "fresh" else [Path(start) / WEIGHTS]
+    files += [Path(table) for table in word_vectors.named(recipe)]
+    found = [_file_digest(file) for file in files]
+    return digest(found) if found else ""
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _try_parts(recipe: Recipe) -> None:
+    """Build the method without memory for its numbers: a value that no part takes is told now, not after the tokens."""
+    tables = {}
+    for tower in recipe.encoder.towers:
+        options = recipe.encoder.tower(tower)
+        if options.get("table") and options["table"] not in recipe.encoder.towers:
+            tables[str(options["table"])] = torch.empty(WORDS, int(options.get("word_width") or options["width"]))
+    try:
+        with torch.device("meta"):
+            Method(recipe, WORDS, tables, torch.ones(WORDS))
+    except ValueError as error:
+        raise RecipeError(f"recipe {recipe.name}: {error}") from error
+
+
+def _check_workers(workers: int, gpu: bool) -> None:
+    if workers < 1:
+        raise RecipeError(f"workers is {workers}; at least 1")
+    here = torch.cuda.device_count()
+    if gpu and not os.environ.get("RAY_ADDRESS") and here < workers:
+        raise RecipeError(
+            f"{workers} worker(s) want a GPU each, this machine has {here}; leave --gpu out, take fewer workers, or "
+            "set RAY_ADDRESS to a cluster that has them"
+        )

@@ -1,0 +1,98 @@
+"""What a run says at its end: the object that `--json` prints, from which the scoreboard is made too."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from flows.order import Order
+from pipeline.manifest import Manifest
+from pipeline.register import Registered
+from pipeline.scoring import Outcome
+from pipeline.store import Piece, Store
+from pipeline.weights import Weights
+
+SHOWN = 3  # quarantined rows that stand in the summary itself
+
+
+@dataclass(frozen=True)
+class Filed:
+    """Where the model went, and what bringing it there took."""
+
+    registered: Registered
+    seconds: float
+
+    def row(self) -> dict[str, Any]:
+        """The stage as `--json` shows it; its one row is the registered version."""
+        new = int(self.registered.new)
+        return {
+            "name": "registered",
+            "key": self.registered.uri,
+            "seconds": round(self.seconds, 3),
+            "cached": not new,
+            "shards_new": new,
+            "shards_same": 1 - new,
+            "shards_gone": 0,
+            "rows": 1,
+            "quarantined": 0,
+        }
+
+
+def summary(
+    order: Order,
+    tables: Sequence[Manifest],
+    trained: Weights,
+    vectors: Manifest,
+    scores: Outcome,
+    filed: Filed,
+) -> dict[str, Any]:
+    """
+    All figures of a run, in plain JSON types.
+
+    Args:
+        tables: documents, sentences, tokens, pairs, negatives, augmented, batches.
+    """
+    road, (documents, _, tokens, *_) = order.road, tables
+    stages: list[Any] = [*tables, trained, vectors, scores, filed]
+    return {
+        "recipe": road.recipe.name,
+        "corpus": road.uri,
+        "store": road.store.root,
+        "model_folder": road.store.path(trained.folder),
+        "scores": dict(scores.figures),
+        "gate": None,
+        "registered": asdict(filed.registered) if filed.registered.name else None,
+        "tracking": order.tracking,
+        "stages": [stage.row() for stage in stages],
+        "read": {"documents": documents.count("documents"), "sentences": tokens.rows, "tokens": tokens.count("tokens")},
+        "dropped": drops(tables),
+        "quarantine": quarantine(road.store, documents),
+        "training": dict(trained.training),
+        "notes": [note for table in tables for note in table.notes] + list(scores.notes),
+    }
+
+
+def drops(tables: Sequence[Manifest]) -> dict[str, int]:
+    """What was left out, cut or unknown, and how often."""
+    documents, _, tokens, _, _, _, batches = tables
+    found = {name.removeprefix("dropped."): n for name, n in documents.counts().items() if name.startswith("dropped.")}
+    found["sentences cut at the token limit"] = tokens.count("cut")
+    found["tokens unknown to the vocabulary"] = tokens.count("unknown")
+    found["sentences out of training: they repeat a held-out one"] = batches.count("repeats_of_held_out")
+    return {reason: count for reason, count in found.items() if count}
+
+
+def quarantine(store: Store, documents: Manifest) -> dict[str, Any]:
+    """Where quarantined rows are listed, and the first of them as `source, row, reason`."""
+    lists = [_list(store, piece) for piece in documents.pieces.values() if piece.counts.get("quarantined")]
+    first: list[dict[str, Any]] = []
+    for piece in lists:
+        if len(first) < SHOWN:
+            first += store.read(piece, ["source", "row", "reason"]).head(SHOWN - len(first)).to_dicts()
+    return {"files": [store.path(piece.file) for piece in lists], "first": first}
+
+
+def _list(store: Store, documents: Piece) -> Piece:
+    """The quarantine of a shard; it has the key of its documents."""
+    piece = store.piece("quarantine", documents.key)
+    assert piece is not None, "a shard's quarantine is written before its documents"
+    return piece

@@ -1,0 +1,204 @@
+"""Encoders and terms put together by a recipe."""
+
+import pytest
+import torch
+from torch import nn
+
+from models.candidates import Rows
+from models.method import Method, resolve
+from models.optimizer import clip, optimizer
+from models.recipe import RecipeError, known, load, parse
+from models.step import Batch, Setup, World, step_gradient, trainable
+
+VOCABULARY = 12
+SMALL = {
+    "bag": ["encoder.width=6"],
+    "gru": ["encoder.width=6", "encoder.word_width=5"],
+}
+READY = {"ready": torch.linspace(-1, 1, VOCABULARY * 5).view(VOCABULARY, 5)}
+
+
+def small(name, *overrides):
+    """A recipe of the folder at a size for tests; a frozen tower gets the ready-made table."""
+    plain = load(name)
+    frozen = [
+        f"encoder.{tower}.table='ready'"
+        for tower in plain.encoder.towers
+        if plain.encoder.tower(tower).get("frozen") and not plain.encoder.tower(tower).get("table")
+    ]
+    return resolve(load(name, [*SMALL[plain.encoder.kind], "batches.lane_rows=3", *frozen, *overrides]))
+
+
+def build(recipe):
+    torch.manual_seed(0)
+    return Method(recipe, VOCABULARY, READY, torch.full((VOCABULARY,), 1 / VOCABULARY))
+
+
+def eight_texts():
+    """Two documents of four texts; neighbours answer each other."""
+    answers = [[j if 0 <= j < 8 and j // 4 == i // 4 else -1 for j in (i - 1, i + 1)] for i in range(8)]
+    ids = [[i, i + 1, (3 * i) % VOCABULARY][: 1 + i % 3] for i in range(8)]
+    return Batch(
+        torch.tensor([word for text in ids for word in text]),
+        torch.tensor([len(text) for text in ids]),
+        Rows(torch.zeros(8, dtype=torch.uint8), torch.arange(8), torch.tensor(answers)),
+    )
+
+
+def run(method, steps):
+    """Losses of a few steps on one batch, at a rate that shows."""
+    training = method.recipe.training.model_copy(update={"rate": 0.02})
+    moving = list(trainable(method))
+    optimize, losses = optimizer(moving, training), []
+    for number in range(steps):
+        losses.append(step_gradient(method.train(), eight_texts(), number, Setup(0, 3), World()))
+        clip(moving, training)
+        optimize.step()
+    return losses
+
+
+@pytest.mark.parametrize("name", known())
+def test_a_few_steps_of_every_recipe_lower_its_loss(name):
+    losses = run(build(small(name)), steps=15)
+    assert losses[-1] < 0.95 * losses[0]
+
+
+@pytest.mark.parametrize("name", known())
+def test_resolving_twice_changes_nothing(name):
+    assert resolve(small(name)) == small(name)
+
+
+@pytest.mark.parametrize("name", known())
+def test_a_resolved_recipe_says_every_option(name):
+    recipe = small(name)
+    term = recipe.terms[0]
+    assert {"temperature"} <= set(term.similarity.options) and {"self"} <= set(term.candidates.options)
+    assert {"width", "dropout", "table"} <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
+    assert recipe.readout.towers and term.anchor and term.candidate
+
+
+def test_what_all_towers_share_stands_once():
+    encoder = small("quick-thoughts-multichannel").encoder
+    assert encoder.options["width"] == 6 and encoder.own["g2"] == {"table": "f2", "frozen": True}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("encoder.kind='gur'", 'encoder.kind is "gur"; known: bag, gru'),
+        ("encoder.widht=3", 'encoder has no option "widht"; options of gru: bidirectional, dropout,'),
+        ("encoder.g.widht=3", 'encoder.g has no option "widht"; options of gru: bidirectional, dropout,'),
+        ("encoder.dropout='much'", "encoder.dropout is 'much': Input should be a valid number"),
+        ("encoder.dropout=1.5", "recipe quick-thoughts: dropout is 1.5; it is a share"),
+        ("encoder.width=-3", "recipe quick-thoughts: "),
+        ("terms.0.similarity.kind='cosin'", 'terms.0.similarity.kind is "cosin"; known: cosine, dot'),
+        ("terms.0.similarity.temperature=0", "recipe quick-thoughts: temperature is 0"),
+        ("terms.0.objective.margin=1", 'terms.0.objective has no option "margin"; options of softmax: none'),
+        ("terms.0.candidates.self='own'", "terms.0.candidates.self is 'own': Input should be 'mask' or 'zero'"),
+        ("encoder.f.table='g'", 'encoder.f.table is "g": neither a tower before it nor a table that was read'),
+    ],
+)
+def test_what_cannot_be_built_is_named_before_any_work(override, message):
+    with pytest.raises(RecipeError) as caught:
+        resolve(load("quick-thoughts", [override]))
+    assert str(caught.value).startswith(message)
+
+
+def test_a_table_that_nobody_read_is_named():
+    with pytest.raises(RecipeError, match=r'encoder.f2.table is "ready": neither'):
+        Method(small("quick-thoughts-multichannel"), VOCABULARY)
+
+
+def test_towers_share_a_table_where_the_recipe_says_so():
+    method = build(small("quick-thoughts-multichannel"))
+    tables = {name: method.tower(name).words.weight for name in ("f", "g", "f2", "g2")}
+    assert tables["g2"] is tables["f2"] and tables["g"] is not tables["f"]
+
+
+def test_a_ready_made_table_is_taken_as_it_is():
+    assert torch.equal(build(small("quick-thoughts-multichannel")).tower("f2").words.weight, READY["ready"])
+
+
+def test_a_frozen_table_stays_while_the_rest_moves():
+    method = build(small("quick-thoughts-multichannel"))
+    before = {name: weight.clone() for name, weight in method.state_dict().items()}
+    run(method, steps=2)
+    same = {name for name, weight in method.state_dict().items() if torch.equal(weight, before[name])}
+    assert same == {"towers.f2.words.weight", "towers.g2.words.weight"}
+
+
+def test_a_shared_table_takes_the_gradient_of_both_towers():
+    """Fed alike, two towers of one bag send each the same, so the sum is twice that of one with the other frozen."""
+    tree = {
+        "name": "shared",
+        "encoder": {"kind": "bag", "width": 4, "towers": ["f", "g"], "g": {"table": "f"}},
+        "terms": [
+            {"anchor": "f", "candidate": "g", "candidates": "batch", "similarity": "dot", "objective": "softmax"}
+        ],
+    }
+    both = build(resolve(parse(tree)))
+    step_gradient(both, eight_texts(), 0, Setup(0, 8), World())
+    apart = build(resolve(parse(tree | {"encoder": tree["encoder"] | {"g": {}}})))
+    apart.load_state_dict({name: both.tower("f").words.weight for name in apart.state_dict()})
+    step_gradient(apart, eight_texts(), 0, Setup(0, 8), World())
+    expected = apart.tower("f").words.weight.grad + apart.tower("g").words.weight.grad
+    assert torch.allclose(both.tower("f").words.weight.grad, expected, atol=1e-7)
+
+
+TEXTS = (torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([3, 2]))
+
+
+def test_readout_is_the_towers_side_by_side():
+    method = build(small("quick-thoughts-multichannel")).eval()
+    expected = torch.cat([method.encode(name, *TEXTS) for name in ("f", "g", "f2", "g2")], dim=1)
+    assert torch.equal(method.readout(*TEXTS), expected) and method.widths() == [
+        (n, 12) for n in ("f", "g", "f2", "g2")
+    ]
+
+
+def test_readout_may_scale_each_tower_to_length_one():
+    method = build(small("quick-thoughts", "readout.normalise=true")).eval()
+    lengths = method.readout(*TEXTS).view(2, 2, 12).norm(dim=2)
+    assert torch.allclose(lengths, torch.ones(2, 2))
+
+
+def test_score_is_f_of_left_times_g_of_right():
+    method = build(small("quick-thoughts")).eval()
+    vector = method.readout(*TEXTS)
+    expected = method.encode("f", *TEXTS) @ method.encode("g", *TEXTS).T
+    assert torch.allclose(method.score(vector, vector), expected, atol=1e-6)
+
+
+def test_scores_of_terms_add_by_weight():
+    method = build(small("quick-thoughts-multichannel", "terms.1.weight=0.5")).eval()
+    f, g, f2, g2 = (method.encode(name, *TEXTS) for name in ("f", "g", "f2", "g2"))
+    vector = method.readout(*TEXTS)
+    assert torch.allclose(method.score(vector, vector), f @ g.T + 0.5 * f2 @ g2.T, atol=1e-6)
+
+
+def test_weights_of_terms_multiply_their_part_of_the_loss():
+    one, half = (build(small("quick-thoughts", f"terms.0.weight={weight}")).eval() for weight in (1, 0.5))
+    losses = [step_gradient(method, eight_texts(), 0, Setup(0, 3), World()) for method in (one, half)]
+    assert losses[1] == pytest.approx(losses[0] / 2, rel=1e-6)
+
+
+def test_a_sum_term_is_not_divided():
+    mean, whole = (build(small("quick-thoughts", f"terms.0.reduce='{how}'")).eval() for how in ("mean", "sum"))
+    losses = [step_gradient(method, eight_texts(), 0, Setup(0, 3), World()) for method in (mean, whole)]
+    assert losses[1] == pytest.approx(8 * losses[0], rel=1e-6)
+
+
+def test_a_new_bag_starts_by_word_frequency():
+    recipe = small("quick-thoughts-bag")
+    rare, common = torch.full((VOCABULARY,), 0.0), torch.full((VOCABULARY,), 0.009)
+    tables = []
+    for frequency in (rare, common):
+        torch.manual_seed(0)
+        tables.append(Method(recipe, VOCABULARY, {}, frequency).tower("f").words.weight.detach())
+    assert torch.allclose(tables[1], tables[0] / 10)  # 0.001 / (0.001 + 0.009)
+
+
+def test_building_tries_no_memory():
+    with torch.device("meta"):
+        assert isinstance(build(small("quick-thoughts")), nn.Module)
+    resolve(load("quick-thoughts", ["encoder.width=2000000"]))  # 16 TB of weights would not fit

@@ -1,0 +1,248 @@
+"""
+The training step on one process and on several, dropout on.
+
+One group of processes is started for each world size; it runs every case and leaves what it got in a file.
+"""
+
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from models.candidates import FILLER, Rows
+from models.method import Method, resolve
+from models.optimizer import clip, optimizer
+from models.recipe import load
+from models.step import Batch, Encode, Setup, World, lanes, step_gradient, step_seed, trainable
+
+VOCABULARY, ROWS, STEPS = 40, 20, 50
+SMALL = ("encoder.width=6", "batches.lane_rows=5", "encoder.dropout=0.3")
+GRU = (*SMALL, "encoder.word_width=5")
+CASES = {
+    "bi": ("quick-thoughts", GRU),
+    "uni, one mask for all, self zero": (
+        "quick-thoughts",
+        (*GRU, "encoder.bidirectional=false", "encoder.shared_dropout=true", "terms.0.candidates.self='zero'"),
+    ),
+    "bag": ("quick-thoughts-bag", SMALL),
+    "bag, two lanes": ("quick-thoughts-bag", (*SMALL, "batches.lane_rows=15")),
+    "multichannel": ("quick-thoughts-multichannel", (*GRU, "encoder.f2.table='ready'")),
+}
+RUNS = [(case, "fp64", cached) for case in CASES for cached in (False, True)]
+RUNS += [("bi", "fp32", True), *((case, "fp32", False) for case in CASES)]
+TOLERANCE = {"fp32": 1e-4, "fp64": 1e-12}
+
+F = [[1, 0.5, -0.5], [0.2, -1, 0.3], [-0.7, 0.4, 0.9], [0.6, 0.8, 0.1]]
+G = [[0.9, 0.4, -0.6], [0.1, -0.8, 0.5], [-0.5, 0.6, 0.7], [0.7, 0.6, 0.3]]
+
+
+def drawn_batch(draw):
+    """Runs of 8 neighbours, lengths from 1 to 5, a few repeats, three fillers at the end."""
+    length_B = torch.randint(1, 6, (ROWS,), generator=draw)
+    ids = torch.randint(0, VOCABULARY, (int(length_B.sum()),), generator=draw)
+    real = ROWS - 3
+    answers = [[j for j in (i - 1, i + 1) if 0 <= j < real and j // 8 == i // 8 and i < real] for i in range(ROWS)]
+    side_B = torch.tensor([0] * real + [FILLER] * 3, dtype=torch.uint8)
+    group_B = torch.randint(0, 30, (ROWS,), generator=draw)
+    return Batch(ids, length_B, Rows(side_B, group_B, filled(answers)))
+
+
+def filled(answers):
+    return torch.tensor([row + [-1] * (2 - len(row)) for row in answers])
+
+
+def new_method(case, precision="fp32"):
+    name, overrides = CASES[case]
+    recipe = resolve(load(name, [*overrides, f"training.precision={precision}"]))
+    torch.manual_seed(0)
+    method = Method(recipe, VOCABULARY, {"ready": torch.rand(VOCABULARY, 5) - 0.5}, torch.full((VOCABULARY,), 0.01))
+    return (method.double() if precision == "fp64" else method).train()
+
+
+def trained(case, precision, cached, world, steps=STEPS):
+    """Losses of a run and the weights at its end."""
+    method = new_method(case, precision)
+    training, draw = method.recipe.training, torch.Generator().manual_seed(1)
+    setup = Setup(training.seed, method.recipe.batches.lane_rows, precision, cached)
+    moving = list(trainable(method))
+    optimize, losses = optimizer(moving, training), []
+    for number in range(steps):
+        losses.append(step_gradient(method, drawn_batch(draw), number, setup, world))
+        clip(moving, training)
+        optimize.step()
+    return torch.tensor(losses, dtype=torch.float64), torch.cat([weight.detach().flatten() for weight in moving])
+
+
+def four_sentences(documents, world, cached=False):
+    """Loss and gradients where f and g of sentence i are rows of F and G: its only word's vector is just that."""
+    ready = "encoder={kind='bag', towers=['f','g'], f={table='F'}, g={table='G'}}"
+    recipe = resolve(load("quick-thoughts", [ready, "training.precision=fp64"]))
+    method = Method(recipe, 4, {"F": torch.tensor(F), "G": torch.tensor(G)}).double().train()
+    answers = [[j for j in (i - 1, i + 1) if 0 <= j < 4 and documents[i] == documents[j]] for i in range(4)]
+    rows = Rows(torch.zeros(4, dtype=torch.uint8), torch.arange(4), filled(answers))
+    loss = step_gradient(
+        method, Batch(torch.arange(4), torch.ones(4, dtype=torch.int64), rows), 0, Setup(0, 2, "fp64", cached), world
+    )
+    return loss, *(method.tower(name).words.weight.grad.clone() for name in ("f", "g"))
+
+
+def everything(world):
+    found = {run: trained(*run, world) for run in RUNS}
+    return found | {documents: four_sentences(documents, world) for documents in ((0, 0, 0, 0), (0, 1, 1, 1))}
+
+
+def child(rank, size, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=size)
+    found = everything(World(rank, size))
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.barrier()  # leaving while another still reduces aborts the process
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield everything(World())
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def together(request, tmp_path_factory):
+    """What each process of a group got."""
+    folder = tmp_path_factory.mktemp(f"group-of-{request.param}")
+    mp.spawn(child, (request.param, str(folder)), nprocs=request.param)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(request.param)]
+
+
+def difference(left, right):
+    """Largest relative difference; of numbers below 1e-3 the absolute one in thousandths."""
+    return ((left - right).abs() / left.abs().clamp(min=1e-3)).max().item()
+
+
+@pytest.mark.parametrize("run", RUNS, ids=str)
+def test_losses_are_those_of_one_process(run, alone, together):
+    assert difference(alone[run][0], together[0][run][0]) < TOLERANCE[run[1]]
+
+
+@pytest.mark.parametrize("run", [run for run in RUNS if run[1] == "fp64"], ids=str)
+def test_weights_after_the_run_are_those_of_one_process(run, alone, together):
+    assert difference(alone[run][1], together[0][run][1]) < 1e-9
+
+
+def test_all_processes_hold_the_same_weights_to_the_bit(together):
+    assert all(torch.equal(together[0][run][1], other[run][1]) for run in RUNS for other in together[1:])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_caching_changes_no_result(case, alone):
+    plain, cached = alone[case, "fp64", False], alone[case, "fp64", True]
+    assert difference(plain[0], cached[0]) < 1e-12 and difference(plain[1], cached[1]) < 1e-9
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_dropout_is_on_in_these_runs(case, alone):
+    off = new_method(case).eval()
+    setup = Setup(0, off.recipe.batches.lane_rows)
+    assert step_gradient(off, drawn_batch(torch.Generator().manual_seed(1)), 0, setup, World()) != pytest.approx(
+        alone[case, "fp32", False][0][0].item(), rel=1e-5
+    )
+
+
+def test_gradient_of_a_gathered_batch_is_the_whole_one(together):
+    """Every process holds the full gradient: not half of it, and with what the others' rows send back."""
+    for loss, to_f, to_g in (found[0, 0, 0, 0] for found in together):
+        assert loss == pytest.approx(1.235229, abs=1.5e-6)
+        assert to_f[0].tolist() == pytest.approx([0.075684, 0.292198, -0.025228], abs=1.5e-6)
+        assert to_g[0].tolist() == pytest.approx([0.047385, 0.163593, 0.035048], abs=1.5e-6)
+
+
+def test_unequal_counts_are_divided_over_the_whole_batch(together):
+    """The first process has one anchor, the second two; the mean of their means would be 1.088725."""
+    assert [found[0, 1, 1, 1][0] for found in together] == pytest.approx([1.061667] * len(together), abs=1.5e-6)
+
+
+def test_lanes_go_by_length_then_row():
+    found = lanes(torch.tensor([3, 1, 2, 1, 3]), 2)
+    assert [(lane.number, lane.row_L.tolist()) for lane in found] == [(0, [1, 3]), (1, [2, 0]), (2, [4])]
+
+
+def test_seeds_differ_between_seeds_steps_and_lanes():
+    drawn = [step_seed(seed, number, lane) for seed in range(5) for number in range(50) for lane in range(-1, 50)]
+    assert len(set(drawn)) == len(drawn) and all(0 <= seed < 2**63 for seed in drawn)
+
+
+def test_a_lane_draws_the_same_dropout_on_whichever_worker():
+    method, batch = new_method("bag"), drawn_batch(torch.Generator().manual_seed(1))
+    lane = lanes(batch.length_B, 5)[3]
+    here, there = (Encode(method, batch, 7, Setup(0, 5), World(rank, 4))(lane, graph=False) for rank in (0, 3))
+    assert torch.equal(here, there)
+
+
+def test_two_lanes_of_one_text_drop_differently():
+    method = new_method("bag")
+    rows = Rows(torch.zeros(2, dtype=torch.uint8), torch.arange(2), torch.tensor([[1], [0]]))
+    batch = Batch(torch.tensor([4, 5, 6] * 2), torch.tensor([3, 3]), rows)
+    encode = Encode(method, batch, 0, Setup(0, 1), World())
+    first, second = (encode(lane, graph=False) for lane in lanes(batch.length_B, 1))
+    assert not torch.equal(first, second)
+
+
+def test_two_steps_drop_differently():
+    method, batch = new_method("bag"), drawn_batch(torch.Generator().manual_seed(1))
+    lane = lanes(batch.length_B, 5)[0]
+    first, second = (Encode(method, batch, step, Setup(0, 5), World())(lane, graph=False) for step in (0, 1))
+    assert not torch.equal(first, second)
+
+
+def test_fillers_count_nothing():
+    method, batch = new_method("bi").eval(), drawn_batch(torch.Generator().manual_seed(1))
+    kept, rows = ROWS - 3, batch.rows
+    without = Batch(
+        batch.flat_ids[: int(batch.length_B[:kept].sum())],
+        batch.length_B[:kept],
+        Rows(rows.side_B[:kept], rows.group_B[:kept], rows.answers_BP[:kept]),
+    )
+    losses = [step_gradient(method, each, 0, Setup(0, 5), World()) for each in (batch, without)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_the_random_state_that_a_step_finds_says_nothing():
+    batch = drawn_batch(torch.Generator().manual_seed(1))
+    losses = []
+    for seed in (3, 4):
+        method = new_method("bi")
+        torch.manual_seed(seed)
+        losses.append(step_gradient(method, batch, 0, Setup(0, 5), World()))
+    assert losses[0] == losses[1]
+
+
+def test_an_untrained_method_knows_nothing():
+    """Vectors near zero score alike, so each right answer has the chance of any candidate."""
+    method = new_method("bi").eval()
+    with torch.no_grad():
+        for weight in method.parameters():
+            weight.mul_(1e-3)
+    batch = drawn_batch(torch.Generator().manual_seed(1))
+    alone = Rows(batch.rows.side_B, torch.arange(ROWS), batch.rows.answers_BP)
+    loss = step_gradient(method, Batch(batch.flat_ids, batch.length_B, alone), 0, Setup(0, 5), World())
+    assert loss == pytest.approx(math.log(ROWS - 3 - 1), abs=1e-3)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_loss_that_is_not_finite_names_step_and_remedy(cached):
+    method = new_method("bag")
+    with torch.no_grad():
+        method.tower("f").words.weight[3] = math.nan
+    with pytest.raises(FloatingPointError, match=r"step 12: the loss is nan.*training.precision=fp32 or a lower"):
+        step_gradient(method, drawn_batch(torch.Generator().manual_seed(1)), 12, Setup(0, 5, "fp32", cached), World())
+
+
+def test_bf16_is_near_fp32_and_caching_changes_nothing():
+    losses = []
+    for precision, cached in (("fp32", False), ("bf16", False), ("bf16", True)):
+        losses.append(trained("bi", precision, cached, World(), steps=3)[0][-1].item())
+    assert losses[1] == pytest.approx(losses[0], rel=0.02) and losses[2] == pytest.approx(losses[1], rel=1e-6)

@@ -1,0 +1,98 @@
+"""The `scores` stage: evaluations kept with each query's rank."""
+
+import time
+
+import numpy as np
+import pytest
+from runs import job_of
+
+from models.folder import load, save
+from models.recipe import Choice, RecipeError
+from pipeline.embed import matrix, vectors
+from pipeline.evaluate import EVALUATIONS
+from pipeline.manifest import Manifest
+from pipeline.scoring import EVERY, SPARE, held_out, outcome, sample
+from pipeline.store import Piece
+from pipeline.train import build
+
+NEIGHBOURS = (Choice(kind="neighbours"),)
+
+
+@pytest.fixture(scope="module")
+def model(made, tmp_path_factory):
+    """A model folder, and the vectors of the held-out sentences."""
+    path = tmp_path_factory.mktemp("scoring") / "model"
+    save(path, build(job_of(made)), made.vocabulary.tokenizer, {}, "")
+    return str(path), vectors(made.store, "scoring", str(path), made.sentences, EVERY)
+
+
+def score(made, model, evaluations=NEIGHBOURS):
+    return outcome(made.store, evaluations, model[0], made.sentences, model[1])
+
+
+def test_scores_are_what_the_evaluation_says(made, model):
+    rows, matrix_ND = held_out(made.store, made.sentences, model[1])
+    expected = EVALUATIONS["neighbours"](load(model[0]), rows, matrix_ND).flat()
+    assert score(made, model).figures == pytest.approx(expected, nan_ok=True)
+
+
+def test_a_second_call_only_reads(made, model):
+    first = score(made, model)
+    piece = made.store.piece("scores", first.key)
+    started = time.time()
+    second = score(made, ("no/such/folder", model[1]))
+    assert second.cached and time.time() - started < 1 and made.store.piece("scores", first.key) == piece
+    assert (second.figures, second.queries, second.notes) == (first.figures, first.queries, first.notes)
+
+
+def test_each_querys_rank_is_kept(made, model):
+    found = score(made, model)
+    assert found.queries == len(made.store.read(made.store.piece("scores", found.key))) > 0
+    assert found.row()["rows"] == found.queries
+
+
+def test_other_options_are_other_scores(made, model):
+    fewer = (Choice(kind="neighbours", options={"most": 10}),)
+    assert score(made, model, fewer).key != score(made, model).key
+
+
+def test_defaults_written_out_are_the_same_scores(made, model):
+    default = EVALUATIONS["neighbours"].__kwdefaults__
+    assert score(made, model, (Choice(kind="neighbours", options=dict(default)),)).key == score(made, model).key
+
+
+def test_an_unknown_evaluation_lists_the_known_ones(made, model):
+    with pytest.raises(RecipeError, match=r'evaluation.kind is "neighbour"; known: .*neighbours'):
+        score(made, model, (Choice(kind="neighbour"),))
+
+
+def test_held_out_sentences_stand_beside_their_vectors(made, model):
+    rows, matrix_ND = held_out(made.store, made.sentences, model[1])
+    whole = made.store.read(next(iter(made.sentences.pieces.values()))).filter("held_out")
+    assert rows.equals(whole)
+    assert np.array_equal(matrix_ND, matrix(made.store.read(next(iter(model[1].pieces.values())))["vector"]))
+
+
+def test_without_vectors_there_are_no_rows(made):
+    rows, matrix_ND = held_out(made.store, made.sentences, Manifest("vectors", "", {}))
+    assert len(rows) == len(matrix_ND) == 0
+
+
+def counted(count):
+    """A table whose only piece counts so many held-out sentences."""
+    piece = Piece("sentences", "k", "f", rows=count, bytes=0, sha256="", seconds=0, counts={"held_out": count})
+    return Manifest("sentences", "k", {0: piece})
+
+
+def test_all_documents_are_looked_at_while_they_are_few():
+    assert sample(counted(SPARE * 500), (Choice(kind="neighbours", options={"most": 500}),)) == EVERY
+
+
+def test_a_share_of_documents_is_looked_at_when_they_are_many():
+    upto = sample(counted(SPARE * 5000), (Choice(kind="neighbours", options={"most": 500}),))
+    assert upto / EVERY == pytest.approx(0.1)
+
+
+def test_the_evaluation_that_wants_most_decides():
+    many = [Choice(kind="neighbours", options={"most": most}) for most in (10, 500)]
+    assert sample(counted(SPARE * 5000), many) == sample(counted(SPARE * 5000), many[1:])
