@@ -1,6 +1,7 @@
 """Words become numbers: a vocabulary that is made once per corpus name and then pinned, and the `tokens` stage."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,7 +59,7 @@ def pinned(store: Store, corpus: str, settings: recipe.Tokenizer, sentences: lis
     name = f"vocabulary/{corpus}-{digest(VOCABULARY_VERSION, what, ready)}.json"
     record = store.get(name)
     if record is None:
-        tokenizer = ready or train(_sample(store, sentences, settings.sample), settings)
+        tokenizer = ready or train(lambda: _sample(store, sentences, settings.sample), settings)
         counts = count(_sample(store, sentences, COUNTED), tokenizer)
         store.create(name, {"tokenizer": tokenizer, "counts": counts, "made_from": [piece.key for piece in sentences]})
         record = store.get(name)
@@ -82,35 +83,49 @@ def saved(path: str) -> str:
         ) from None
 
 
-def train(batches: Iterator[list[str]], settings: recipe.Tokenizer) -> str:
+def train(texts: Callable[[], Iterator[list[str]]], settings: recipe.Tokenizer) -> str:
     """
-    A new tokenizer as JSON; unknown words are number 0.
+    A new tokenizer as JSON, the same for the same texts; unknown words are number 0.
 
+    Args:
+        texts: called for each pass over the texts.
     Raises:
         VocabularyError: no word in the texts.
     """
     special = [UNKNOWN, "[PAD]", "[CLS]", "[SEP]", "[MASK]"] if settings.kind == "wordpiece" else [UNKNOWN]
-    make = _wordpiece if settings.kind == "wordpiece" else _word_level
-    tokenizer, trainer = make(settings, special)
-    tokenizer.train_from_iterator(batches, trainer)
-    if tokenizer.get_vocab_size() <= len(special):
+    trained = _wordpiece(settings, special, texts) if settings.kind == "wordpiece" else _words(settings, special, texts)
+    if Tokenizer.from_str(trained).get_vocab_size() <= len(special):
         raise VocabularyError("no word to train a vocabulary on: the corpus has no training sentence")
-    return str(tokenizer.to_str())
+    return trained
 
 
-def _wordpiece(settings: recipe.Tokenizer, special: list[str]) -> tuple[Tokenizer, trainers.Trainer]:
+def _wordpiece(settings: recipe.Tokenizer, special: list[str], texts: Callable[[], Iterator[list[str]]]) -> str:
     tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN))
     tokenizer.normalizer = normalizers.BertNormalizer(strip_accents=False, lowercase=settings.lowercase)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return tokenizer, trainers.WordPieceTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
+    # The trainer numbers letters inside words in the order of a hash table that differs from run to run, and equally
+    # frequent pairs go by those numbers. Naming the letters first, in order, leaves nothing to chance.
+    letters: set[str] = set()
+    for batch in texts():
+        letters.update(tokenizer.normalizer.normalize_str("\n".join(batch)))
+    inside = [f"##{letter}" for letter in sorted(letters) if not letter.isspace()]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=settings.size, special_tokens=[*special, *inside], show_progress=False
+    )
+    tokenizer.train_from_iterator(texts(), trainer)
+    tree = json.loads(tokenizer.to_str())
+    tree["added_tokens"] = [token for token in tree["added_tokens"] if token["content"] in special]
+    return json.dumps(tree, ensure_ascii=False)
 
 
-def _word_level(settings: recipe.Tokenizer, special: list[str]) -> tuple[Tokenizer, trainers.Trainer]:
+def _words(settings: recipe.Tokenizer, special: list[str], texts: Callable[[], Iterator[list[str]]]) -> str:
     tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
     if settings.lowercase:
         tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    return tokenizer, trainers.WordLevelTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts(), trainer)
+    return str(tokenizer.to_str())
 
 
 def count(batches: Iterator[list[str]], tokenizer: str) -> list[int]:

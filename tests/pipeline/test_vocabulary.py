@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 import time
 
 import polars as pl
@@ -148,7 +150,7 @@ def test_a_saved_tokenizer_that_cannot_be_read_is_an_error(tmp_path, path):
 
 @pytest.fixture(scope="module")
 def trees() -> str:
-    return vocabulary.train(iter([["oak oak oak elm elm ash"]]), WORDS)
+    return vocabulary.train(lambda: iter([["oak oak oak elm elm ash"]]), WORDS)
 
 
 def test_unknown_words_are_number_0(trees):
@@ -201,3 +203,19 @@ def test_a_vocabulary_says_what_it_was_made_from(tmp_path):
     words(store, piece(store, "a", "oak"))
     (name,) = store.names("vocabulary/")
     assert json.loads((tmp_path / name).read_text())["made_from"] == ["a"]
+
+
+TRAINED_ELSEWHERE = """
+from models.recipe import Tokenizer
+from pipeline.vocabulary import train
+texts = [f"{one}{two}{one} {two}{one}" for one in "abcdefghijklm" for two in "nopqrstuvwxyz"]
+print(train(lambda: iter([texts]), Tokenizer(kind="wordpiece", size=80)))
+"""
+
+
+def test_wordpieces_are_the_same_in_every_process():
+    run = [sys.executable, "-c", TRAINED_ELSEWHERE]
+    found = {subprocess.run(run, capture_output=True, text=True, check=True).stdout for _ in range(3)}
+    assert len(found) == 1
+    tree = json.loads(found.pop())
+    assert [token["content"] for token in tree["added_tokens"]] == ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]

@@ -57,7 +57,7 @@ def frozen(path: str = ""):
 
 def test_the_table_of_a_recipe_is_found_by_its_path(tmp_path):
     path = file(tmp_path, "oak 1 2")
-    tokenizer = train(iter([["oak elm"]]), frozen().tokenizer)
+    tokenizer = train(lambda: iter([["oak elm"]]), frozen().tokenizer)
     assert {
         name: tuple(table.shape) for name, table in tables(frozen(path), Vocabulary(tokenizer, (0, 1, 1))).items()
     } == {path: (3, 2)}
