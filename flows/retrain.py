@@ -23,7 +23,8 @@ from pipeline.batches import Source
 from pipeline.cluster import scratch, session
 from pipeline.manifest import Manifest
 from pipeline.road import Corpus, Road
-from pipeline.train import Job, precise
+from pipeline.run import Job
+from pipeline.train import precise
 from pipeline.vocabulary import Vocabulary
 from pipeline.weights import Weights, weights
 

@@ -1,239 +1,34 @@
 """
-Ray Train: the worker's loop, checkpoints, measures. Which numbers come out does not depend on the workers.
+Ray Train: workers that take a run's steps, their checkpoints and measures.
 
-Every worker runs `work`: it builds a `Run`, takes up a checkpoint if there is one, and iterates over the steps that are
-left. What only some workers do (measuring, telling how far the run is, having the next epoch made) touches neither
-weights nor random state, and whatever all must do together, they do equally often.
+What only some workers do (measuring, telling how far the run is, having the next epoch made) touches neither weights
+nor random state, and whatever all must do together, they do equally often.
 """
 
-import math
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.utils.flop_counter import FlopCounterMode
 
-from models.folder import load
-from models.method import Method
-from models.optimizer import clip, optimizer, rate
 from models.precision import peak, resolved
-from models.recipe import Recipe, Training, digest
-from models.step import Batch, Setup, World, step_gradient, trainable
-from models.trouble import MendableError
+from models.recipe import Recipe
+from models.step import World
 from pipeline import batches as making
 from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
+from pipeline.run import STATE, Job, Run, State, TrainingError, steps
 from pipeline.store import Store
-from pipeline.vocabulary import Vocabulary
-from pipeline.word_vectors import tables
 
-WEIGHTS_VERSION = 1
-STATE = "state.pt"
 PROGRESS_SECONDS = 1.0
-CHECKPOINTS = 10  # of a run, if the recipe does not say otherwise
-CHECKPOINT_SECONDS = 10.0  # between them at least; writing one takes up to a second
 RETRIES = 3  # of a run whose worker or node died
-NO_RESULT = frozenset({"cached", "log_steps", "checkpoint_steps", "start"})  # settings that change no weight
-
-
-class TrainingError(MendableError, RuntimeError):
-    """A run that would fail the same way each time."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that decides the weights; the number of workers and their hardware are not here."""
-
-    store: str
-    recipe: Recipe
-    source: making.Source
-    vocabulary: Vocabulary
-    given: str = ""  # digest of the files that the recipe names: weights to start from, ready word tables
-
-    @property
-    def run(self) -> str:
-        """Where checkpoints lie in the store until the weights are there."""
-        return f"runs/{self.recipe.name}-{self.key}"
-
-    @property
-    def plan(self) -> str:
-        """The key that all epochs of the training set share."""
-        return making.plan_key(self.recipe.batches, self.recipe.training.seed, self.source)
-
-    @property
-    def key(self) -> str:
-        """The training key: equal keys, equal weights."""
-        what = self.recipe.model_dump(include={"encoder", "terms", "training", "readout"})
-        what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
-        lanes = self.recipe.batches.lane_rows
-        return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
-
-
-@dataclass
-class State:
-    """How far a run is; it stands in each checkpoint beside weights and optimizer, so restoring is exact."""
-
-    step: int = 0
-    steps: int = 0
-    losses: list[tuple[int, float]] = field(default_factory=list)
-    rows: int = 0
-    seconds: float = 0.0
-    taken_up: list[int] = field(default_factory=list)  # steps at which a killed run was gone on with
-    operations: float = 0.0
-    peak_share: float | None = None
-
-
-def build(job: Job) -> Method:
-    """
-    The method at step 0: random weights from the seed, ready tables as they are; or those of `training.start`.
-
-    Raises:
-        TrainingError: the model to start from has other words or other shapes.
-    """
-    torch.manual_seed(job.recipe.training.seed)
-    training = job.recipe.training
-    counts = torch.tensor(job.vocabulary.counts, dtype=torch.float32)
-    ready = tables(job.recipe, job.vocabulary)
-    method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum())
-    if training.start != "fresh":
-        _take_over(method, job.vocabulary, training.start)
-    return method.to(torch.float64) if training.precision == "fp64" else method
-
-
-def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
-    model = load(folder)
-    if model.tokenizer.get_vocab() != vocabulary.words():
-        raise TrainingError(
-            f"training.start is {folder}, which numbers words differently from this corpus's vocabulary; use its own: "
-            f"--set tokenizer.kind=saved --set tokenizer.path={folder}"
-        )
-    try:
-        method.load_state_dict(model.method.state_dict())
-    except RuntimeError as error:
-        cause = " ".join(line.strip() for line in str(error).splitlines()[:2])
-        raise TrainingError(f"training.start is {folder}, whose encoder is not the recipe's: {cause}") from None
-
-
-def steps(training: Training, epoch_steps: int) -> int:
-    """Steps of a run whose epochs have so many."""
-    whole = training.epochs * epoch_steps
-    return min(training.steps or whole, whole)
-
-
-class Run:
-    """
-    A training run on one worker: the loop over steps, restorable at any of them.
-
-    Args:
-        job: what is trained.
-        world: which worker this is.
-        epochs: opens epoch e's batches; called by every worker at an epoch's start.
-    """
-
-    def __init__(self, job: Job, world: World, epochs: Callable[[int], Epoch]) -> None:
-        self.job, self.world, self.epochs = job, world, epochs
-        training = job.recipe.training
-        self.method = build(job).to(world.device).train()
-        self.parameters = list(trainable(self.method))
-        self.optimizer = optimizer(self.parameters, training)
-        self.setup = Setup(training.seed, job.recipe.batches.lane_rows, training.precision, training.cached)
-        self._open = (0, epochs(0))
-        self.state = State(steps=steps(training, self._open[1].batches))
-
-    def __iter__(self) -> Iterator[State]:
-        """Take the steps that are left; yields after each."""
-        while self.state.step < self.state.steps:
-            self._step(self._batch(self.state.step))
-            yield self.state
-
-    def _batch(self, step: int) -> Batch:
-        """A step's batch; every epoch holds the same rows, so the same number of batches."""
-        number, place = divmod(step, self._open[1].batches)
-        if number != self._open[0]:
-            self._open = (number, self.epochs(number))
-        return self._open[1][place]
-
-    def _step(self, batch: Batch) -> None:
-        started, state, training = time.perf_counter(), self.state, self.job.recipe.training
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate(training, state.step, state.steps)
-        loss = step_gradient(self.method, batch, state.step, self.setup, self.world)
-        clip(self.parameters, training)
-        self.optimizer.step()
-        if state.step % training.log_steps == 0 or state.step == state.steps - 1:
-            state.losses.append((state.step, loss))
-        state.step += 1
-        state.rows += len(batch.length_B)
-        state.seconds += time.perf_counter() - started
-
-    def count_operations(self) -> None:
-        """
-        Count the floating-point operations in matrix products of a row, forward and backward, on the first batch.
-
-        Not on a step that counts: operations are taken apart to be counted, which may round differently. Weights stay
-        as they are, and the random state is set anew in each lane of a step.
-        """
-        batch = self._batch(0)
-        with FlopCounterMode(display=False) as counter:
-            step_gradient(self.method, batch, 0, self.setup, self.world)
-        self.state.operations = counter.get_total_flops() * self.world.size / len(batch.length_B)
-
-    def checkpoint_steps(self) -> int:
-        """Steps between checkpoints, the same on every worker; to be asked after a step was taken."""
-        state, wanted = self.state, self.job.recipe.training.checkpoint_steps
-        if wanted:
-            return wanted
-        seconds = torch.tensor(state.seconds / state.step, device=self.world.device)
-        if self.world.size > 1:
-            dist.broadcast(seconds, 0)
-        return max(1, -(-state.steps // CHECKPOINTS), math.ceil(CHECKPOINT_SECONDS / seconds.item()))
-
-    def check(self) -> None:
-        """
-        Refuse weights that are no numbers: a gradient may overflow where the loss did not.
-
-        Raises:
-            FloatingPointError: a weight is not finite.
-        """
-        wrong = [name for name, weight in self.method.named_parameters() if not weight.isfinite().all()]
-        if wrong:
-            raise FloatingPointError(
-                f"step {self.state.step}: {', '.join(wrong)} holds numbers that are not finite; try "
-                "training.precision=fp32 or a lower training.rate"
-            )
-
-    def save(self, folder: Path) -> None:
-        """Write all of the state."""
-        whole = {
-            "weights": self.method.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "state": vars(self.state),
-            "key": self.job.key,
-        }
-        torch.save(whole, folder / STATE)
-
-    def restore(self, folder: Path) -> None:
-        """
-        Go on from a checkpoint.
-
-        Raises:
-            TrainingError: it belongs to another training key.
-        """
-        whole = torch.load(folder / STATE, weights_only=True, map_location=self.world.device)
-        if whole["key"] != self.job.key:
-            raise TrainingError(f"checkpoint in {folder} is of training {whole['key']}, this one is {self.job.key}")
-        self.method.load_state_dict(whole["weights"])
-        self.optimizer.load_state_dict(whole["optimizer"])
-        self.state = State(**whole["state"])
-        self.state.taken_up.append(self.state.step)
 
 
 def work(config: dict[str, Any]) -> str | None:
@@ -375,8 +170,7 @@ def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Train
     from ray.train import CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
     from ray.train.torch import TorchConfig, TorchTrainer
 
-    # One processor is left to Ray and the driver: a step in which one of all its threads has to wait takes many times
-    # as long (2 cores, one busy: 0.23 s instead of 0.01 s).
+    # One processor is left to Ray and the driver: a step one of whose threads has to wait takes many times as long.
     threads = max(1, (processors() - 1) // workers)
     loop: Any = work  # Ray's annotation knows of no result, its documentation does
     trainer = TorchTrainer(

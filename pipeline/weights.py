@@ -15,8 +15,9 @@ from models.folder import save
 from pipeline import batches
 from pipeline.cluster import Progress, scratch, silent, start
 from pipeline.lease import lease
+from pipeline.run import STATE, Job, TrainingError, build
 from pipeline.store import Store
-from pipeline.train import STATE, Job, TrainingError, build, fit
+from pipeline.train import fit
 
 
 @dataclass(frozen=True)

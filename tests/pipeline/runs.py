@@ -5,8 +5,8 @@ import torch
 from models.step import World
 from pipeline import batches as making
 from pipeline.reader import Epoch
+from pipeline.run import Job, Run
 from pipeline.store import Store
-from pipeline.train import Job, Run
 
 EPOCH = 19  # batches of one
 STEPS = 3 * EPOCH

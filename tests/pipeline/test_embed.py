@@ -9,7 +9,7 @@ from runs import job_of
 
 from models.folder import load, save
 from pipeline.embed import listed, matrix, opened, vectors
-from pipeline.train import build
+from pipeline.run import build
 
 
 @pytest.fixture(scope="module")

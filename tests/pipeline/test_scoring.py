@@ -11,9 +11,9 @@ from models.recipe import Choice, RecipeError
 from pipeline.embed import matrix, vectors
 from pipeline.evaluate import EVALUATIONS
 from pipeline.manifest import Manifest
+from pipeline.run import build
 from pipeline.scoring import EVERY, SPARE, held_out, outcome, sample
 from pipeline.store import Piece
-from pipeline.train import build
 
 NEIGHBOURS = (Choice(kind="neighbours"),)
 

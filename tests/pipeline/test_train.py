@@ -23,7 +23,8 @@ from models.folder import load
 from models.method import resolve
 from models.recipe import parse
 from pipeline import batches as making
-from pipeline.train import CHECKPOINTS, STATE, TrainingError, build, fit, precise, steps
+from pipeline.run import CHECKPOINTS, STATE, TrainingError, build, steps
+from pipeline.train import fit, precise
 from pipeline.weights import weights
 
 # In this process.

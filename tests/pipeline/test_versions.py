@@ -26,7 +26,7 @@ STAGES = {  # the version, and the functions that make the stage's output
     "pairs": ("pipeline.pairs.PAIRS_VERSION", ["pipeline.road.make_pairs"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
     "batches": ("pipeline.batches.BATCHES_VERSION", ["pipeline.batches.epoch"]),
-    "weights": ("pipeline.train.WEIGHTS_VERSION", ["pipeline.train.Run"]),
+    "weights": ("pipeline.run.WEIGHTS_VERSION", ["pipeline.run.Run"]),
     "vectors": ("pipeline.embed.VECTORS_VERSION", ["pipeline.embed.make_vectors"]),
     "scores": ("pipeline.scoring.SCORES_VERSION", ["pipeline.scoring.outcome"]),
 }

@@ -7,7 +7,7 @@ import pytest
 from runs import job_of, new_run
 
 from models.folder import load
-from pipeline.train import TrainingError
+from pipeline.run import TrainingError
 from pipeline.weights import _keep, weights
 
 
