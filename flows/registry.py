@@ -1,11 +1,12 @@
 """A model by folder or by registered name."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from models.folder import FolderError, Model, load
+from models.folder import RECIPE, FolderError, Model, load
 from pipeline import settings  # noqa: F401
 from pipeline.cluster import scratch
 
@@ -14,13 +15,14 @@ from pipeline.cluster import scratch
 def folder_of(name: str, store: str, tracking: str | None) -> Iterator[Path]:
     """
     The folder of a model: the path itself, or a copy, for the block's time, of what is registered under the name
-    (aliases `champion`, then `candidate`).
+    (aliases `champion`, then `candidate`). A folder that holds no recipe and has no slash in its name is a folder by
+    chance, as `docs` often is.
 
     Raises:
         FolderError: neither a folder, nor is there a registry.
         RegistryError: nothing registered under the name.
     """
-    if Path(name).is_dir():
+    if (Path(name) / RECIPE).is_file() or (Path(name).is_dir() and os.sep in name):
         yield Path(name)
         return
     from pipeline import register

@@ -132,6 +132,15 @@ def test_encode_takes_a_registered_name_and_gives_the_same(trained, folder, stor
     assert by_name.stdout == firth("encode", folder, text="the wave\n").stdout != ""
 
 
+def test_a_folder_that_happens_to_have_a_registered_name_is_not_taken_for_the_model(
+    trained, store, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "made-up").mkdir()
+    result = firth("encode", "made-up", "--store", store, text="the wave\n")
+    assert (result.exit_code, len(json.loads(result.stdout))) == (0, 16)
+
+
 def test_encode_of_nothing_prints_nothing(folder):
     result = firth("encode", folder, text="")
     assert (result.exit_code, result.stdout) == (0, "")
