@@ -17,7 +17,7 @@ from models.recipe import Recipe, RecipeError, digest, load
 from pipeline import evaluate, register, word_vectors
 from pipeline.pairs import PAIRINGS
 from pipeline.road import Road
-from pipeline.store import Store
+from pipeline.store import Store, StoreError
 
 WORDS = 16  # entries of the vocabulary that a method is tried with
 
@@ -51,6 +51,7 @@ def check(
     """
     plan = planned(recipe, overrides or [])
     _check_workers(workers, gpu)
+    _check_apart(corpus, store)
     place = Store.at(store)
     uri = register.tracking(place.root, tracking)
     register.check(uri)
@@ -106,6 +107,18 @@ def _try_parts(recipe: Recipe) -> None:
             Method(recipe, WORDS, tables, torch.ones(WORDS))
     except ValueError as error:
         raise RecipeError(f"recipe {recipe.name}: {error}") from error
+
+
+def _check_apart(corpus: str, store: str) -> None:
+    """A store among the texts would be read as text on the next run; hidden folders are not read."""
+    if "://" in corpus or "://" in store or not Path(corpus).is_dir():
+        return
+    inner, outer = Path(store).expanduser().resolve(), Path(corpus).resolve()
+    if inner.is_relative_to(outer) and not any(part.startswith(".") for part in inner.relative_to(outer).parts):
+        raise StoreError(
+            f"store {store} lies in the corpus {corpus}, where its files would be read as text; choose a folder "
+            "outside of it, or one whose name begins with a dot, as in --store .firth"
+        )
 
 
 def _check_workers(workers: int, gpu: bool) -> None:

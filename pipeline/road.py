@@ -66,8 +66,18 @@ class Road:
 
     def _usable(self, source: "Corpus", table: Manifest) -> None:
         if table.rows == 0:
-            raise SourceError(f"{self.uri}: no usable text; {table.count('quarantined')} records are in quarantine")
+            aside = f"{table.count('quarantined')} records are in quarantine{self._first(table)}"
+            raise SourceError(f"{self.uri}: no usable text; {aside}")
         _whole_documents(self.store, table, source)
+
+    def _first(self, documents: Manifest) -> str:
+        """The first quarantined record, for a message."""
+        for piece in documents.pieces.values():
+            aside = self.store.piece("quarantine", piece.key)
+            if aside and aside.rows:
+                row = self.store.read(aside).row(0, named=True)
+                return f", the first: {row['source']}, row {row['row']}: {row['reason']}"
+        return ""
 
     def sentences(self, documents: Manifest, progress: Progress = silent) -> Manifest:
         """Cut documents' records into sentences."""

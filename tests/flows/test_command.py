@@ -141,6 +141,12 @@ def test_a_folder_that_happens_to_have_a_registered_name_is_not_taken_for_the_mo
     assert (result.exit_code, len(json.loads(result.stdout))) == (0, 16)
 
 
+def test_a_store_among_the_texts_is_refused_and_not_made(corpus):
+    inside = Path(corpus) / "store"
+    refused(retrain(corpus, inside), str(inside), "read as text", "--store .firth")
+    assert not inside.exists()
+
+
 def test_encode_of_nothing_prints_nothing(folder):
     result = firth("encode", folder, text="")
     assert (result.exit_code, result.stdout) == (0, "")
@@ -266,7 +272,10 @@ CORPORA = {
         lambda path: path.write_bytes(gzip.compress(os.urandom(9000))[:-4000]),
         ["truncated.jsonl.gz", "broken gzip"],
     ),
-    "blank.jsonl": (lambda path: path.write_text('{"text": " "}\n'), ["no usable text", "1 records", "quarantine"]),
+    "blank.jsonl": (
+        lambda path: path.write_text('{"text": " "}\n'),
+        ["no usable text", "1 records", "quarantine", "row 1", "blank"],
+    ),
     "small.txt": (lambda path: path.write_text(" ".join(sentences("sea", 20, 1))), ["batches.rows", "20", "64"]),
 }
 
