@@ -17,6 +17,7 @@ from pipeline.tables import TOKENS
 
 TOKENS_VERSION = 1
 VOCABULARY_VERSION = 1
+ENCODED = 4_000  # sentences that are encoded at once
 COUNTED = 100_000  # sentences in which entries are counted, evenly from all shards
 UNKNOWN = "<unk>"  # number 0; also what padding holds, so lengths and not numbers decide a mask
 
@@ -135,17 +136,22 @@ def count(batches: Iterator[list[str]], tokenizer: str) -> list[int]:
     opened.no_truncation()
     total = np.zeros(1 + max(opened.get_vocab().values()), dtype=np.int64)  # numbers of ready-made ones have gaps
     for texts in batches:
-        encoded = opened.encode_batch_fast(texts, add_special_tokens=False)
-        ids = np.concatenate([np.zeros(0, dtype=np.int64), *(entry.ids for entry in encoded)]).astype(np.int64)
-        total += np.bincount(ids, minlength=len(total))
+        for ids in encoded(texts, opened):
+            total += np.bincount(ids.explode().to_numpy(), minlength=len(total))
     return [int(times) for times in total]
 
 
 def tokens(sentences: pl.DataFrame, tokenizer: Tokenizer) -> pl.DataFrame:
     """Each sentence as vocabulary numbers, row-aligned with `sentences`; cut where the tokenizer truncates."""
-    encoded = tokenizer.encode_batch_fast(sentences["text"].to_list(), add_special_tokens=False)
-    ids = pl.Series("tokens", [entry.ids or [0] for entry in encoded], dtype=pl.List(pl.Int32))
-    return TOKENS.check(ids.to_frame())
+    parts = [TOKENS.empty(), *(ids.to_frame() for ids in encoded(sentences["text"].to_list(), tokenizer))]
+    return TOKENS.check(pl.concat(parts))
+
+
+def encoded(texts: list[str], tokenizer: Tokenizer) -> Iterator[pl.Series]:
+    """Texts as columns of vocabulary numbers, some at a time: the library's own records are large."""
+    for start in range(0, len(texts), ENCODED):
+        entries = tokenizer.encode_batch_fast(texts[start : start + ENCODED], add_special_tokens=False)
+        yield pl.Series("tokens", [entry.ids or [0] for entry in entries], dtype=pl.List(pl.Int32))
 
 
 def unknown(tokenizer: Tokenizer) -> int:
