@@ -67,7 +67,7 @@ def summary(
         "dropped": drops(tables),
         "quarantine": quarantine(road.store, documents),
         "training": dict(trained.training),
-        "notes": [note for table in tables for note in table.notes] + list(scores.notes),
+        "notes": list(scores.notes),
     }
 
 

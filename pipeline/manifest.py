@@ -23,7 +23,6 @@ class Manifest:
     cached: bool = False
     new: int = 0
     gone: int = 0
-    notes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
