@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ Result = TypeVar("Result")
 Progress = Callable[[int, int], None]  # done, of how many
 
 RETRIES = 3  # of a task whose worker process or node died; its own errors are not tried again
+AHEAD = 2  # tasks asked for per processor of the cluster: each has its next one ready
 OBJECT_STORE = 200_000_000  # bytes; only paths and small records travel
 
 
@@ -124,19 +126,22 @@ def _map(function: Callable[[Item], Result], items: Sequence[Item], progress: Pr
 
     start()
     task: Any = ray.remote(num_cpus=1, max_retries=RETRIES)(_call)
-    waiting = {task.remote(function, item): number for number, item in enumerate(items)}
+    left = enumerate(items)
+    waiting: dict[Any, int] = {}
     results: dict[int, Result] = {}
     try:
-        while waiting:
+        while len(results) < len(items):
+            # No more than the cluster is about to run: after an error the rest is simply not asked for. A cancelled
+            # task that may be retried can end the whole process (Ray 2.58: "tried to complete task that was not
+            # pending"), so none is ever cancelled.
+            room = AHEAD * max(int(ray.cluster_resources().get("CPU", 1)), 1) - len(waiting)
+            waiting |= {task.remote(function, item): number for number, item in islice(left, max(room, 0))}
             done, _ = ray.wait(list(waiting), num_returns=1)
             for reference in done:
                 results[waiting.pop(reference)] = ray.get(reference)
             progress(len(results), len(items))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error  # which holds the worker's traceback
-    finally:
-        for reference in waiting:
-            ray.cancel(reference, force=True)
     return [results[number] for number in range(len(items))]
 
 
