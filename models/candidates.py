@@ -19,11 +19,15 @@ class Rows:
         side_B: uint8: 0 anchor and candidate, 1 anchor only, 2 candidate only, 3 filler (in no pool and no count).
         group_B: int64: rows of one group must not be each other's wrong answers.
         answers_BP: int64 row numbers of the right answers in this batch; -1 fills.
+        view_B: uint8: which of its example's views a row is, from 0; None: all 0.
+        hard_BH: int64 row numbers of an anchor's own hard negatives; -1 fills; None: there are none.
     """
 
     side_B: Tensor
     group_B: Tensor
     answers_BP: Tensor
+    view_B: Tensor | None = None
+    hard_BH: Tensor | None = None
 
     def anchors(self) -> Tensor:
         """Row numbers [A] that are anchors: side 0 or 1, and at least one right answer."""
@@ -31,7 +35,8 @@ class Rows:
 
     def to(self, device: torch.device) -> "Rows":
         """The same rows on another device."""
-        return Rows(self.side_B.to(device), self.group_B.to(device), self.answers_BP.to(device))
+        moved = (None if part is None else part.to(device) for part in vars(self).values())
+        return Rows(*moved)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,20 @@ class Pool:
     answer_AP: Tensor
     shift_AC: Tensor | None = None
     fixed_AC: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """
+    Vectors of earlier batches that stand as candidates too.
+
+    Args:
+        vector_MD: newest last; no gradient.
+        group_M: int64 groups of their texts.
+    """
+
+    vector_MD: Tensor
+    group_M: Tensor
 
 
 def scores(pool: Pool, anchor_AD: Tensor, similarity: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
@@ -100,6 +119,69 @@ def batch(rows: Rows, anchor_A: Tensor, candidate_BD: Tensor, *, self: Literal["
     return Pool(candidate_BD, answer_AP, shift_AC, fixed_AC)
 
 
+def other_view(
+    rows: Rows,
+    anchor_A: Tensor,
+    candidate_BD: Tensor,
+    *,
+    hard: bool = False,
+    log_alpha: float = 0.0,
+    queue: int = 0,
+    momentum: float = 0.995,
+    memory: Memory | None = None,
+) -> Pool:
+    """
+    The second views of the batch, but for those that may be right without being marked so; anchors are first views.
+
+    Columns are the batch's rows, then what the queue holds. Groups leave candidates out as in `batch`.
+
+    Args:
+        rows: the whole batch.
+        anchor_A: int64 row numbers of this worker's anchors, all of view 0.
+        candidate_BD: vectors of all rows, in batch order, gathered from all workers.
+        hard: every anchor's hard negatives are candidates of every anchor.
+        log_alpha: added to the score of an anchor's own hard negative.
+        queue: vectors of earlier first views that stay candidates, from an encoder that follows the trained one.
+        momentum: share of that encoder that stays as it is in a step.
+        memory: what the queue holds; from the step.
+    Returns:
+        A pool with C = B + M columns.
+    Raises:
+        ValueError: the queue is smaller than zero, the momentum no share, or an answer no candidate.
+    Source:
+        Gao, Yao and Chen 2021 (SimCSE), equations 1, 4 and 5, and the weight of section 4.2; for the queue Wu et al.
+        2022 (ESimCSE), equations 5 and 6.
+    """
+    if queue < 0:
+        raise ValueError(f"candidates.queue is {queue}; 0 for none, or how many vectors to keep")
+    if not 0 <= momentum <= 1:
+        raise ValueError(f"candidates.momentum is {momentum}; a share from 0 to 1")
+    answer_AP = rows.answers_BP[anchor_A]
+    view_B = torch.zeros_like(rows.side_B) if rows.view_B is None else rows.view_B
+    side_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
+    is_candidate_B = side_B & ((view_B > 0) if hard else (view_B == 1))
+    _check_answers(anchor_A, answer_AP, is_candidate_B)
+    groups_C = rows.group_B if memory is None else torch.cat([rows.group_B, memory.group_M])
+    candidate_CD = candidate_BD if memory is None else torch.cat([candidate_BD, memory.vector_MD.to(candidate_BD)])
+    left_M, column_M = _alike(groups_C, anchor_A, answer_AP)
+    shift_AC = candidate_BD.new_zeros(len(anchor_A), len(candidate_CD))
+    if hard and log_alpha and rows.hard_BH is not None:
+        own_AH = rows.hard_BH[anchor_A]
+        place_AH = torch.arange(len(anchor_A), device=own_AH.device)[:, None].expand_as(own_AH)
+        shift_AC[place_AH[own_AH >= 0], own_AH[own_AH >= 0]] = log_alpha
+    shift_AC[left_M, column_M] = -torch.inf
+    shift_AC[:, : len(is_candidate_B)].masked_fill_(~is_candidate_B, -torch.inf)
+    return Pool(candidate_CD, answer_AP, shift_AC)
+
+
+def anchors(kind: str, rows: Rows) -> Tensor:
+    """Row numbers [A] of the anchors of a term with this kind of candidates."""
+    every_A = rows.anchors()
+    if kind != "other-view" or rows.view_B is None:
+        return every_A
+    return every_A[rows.view_B[every_A] == 0]
+
+
 def _check_answers(anchor_A: Tensor, answer_AP: Tensor, is_candidate_B: Tensor) -> None:
     wrong_AP = (answer_AP >= 0) & ~is_candidate_B[answer_AP.clamp(min=0)]
     if wrong_AP.any():
@@ -130,4 +212,4 @@ def _alike(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> tuple[Tensor
     return left_M[keep_M], column_M[keep_M]
 
 
-CANDIDATES: dict[str, Callable[..., Pool]] = {"batch": batch}
+CANDIDATES: dict[str, Callable[..., Pool]] = {"batch": batch, "other-view": other_view}

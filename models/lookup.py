@@ -97,14 +97,20 @@ class Dropout(nn.Module):
 
 class Encoder(nn.Module):
     """
-    What every encoder has: a word table, dropout on its vectors, and the width of a text's vector.
+    What every encoder has: a word table that it may share, dropout on its vectors, and the width of a text's vector.
 
-    Called with (id_LT, length_L, shared) it gives vector_LD; `shared` is the mask [E] of shared dropout, or None.
+    Called with (id_LT, length_L, shared, view_L) it gives vector_LD; `shared` is the mask [E] of shared dropout, or
+    None; `view_L` says which of its views each text is shown in, for encoders that know views.
     """
 
-    words: Words
+    words: Words | None
     drop: Dropout
     width: int
+
+    def readout(self, id_LT: Tensor, length_L: Tensor) -> Tensor:
+        """Vectors [L, D] after training, where they are others than in training."""
+        vector_LD: Tensor = self(id_LT, length_L)
+        return vector_LD
 
 
 class Bag(Encoder):
@@ -128,6 +134,8 @@ class Bag(Encoder):
     Source:
         For `smooth`: Arora, Liang and Ma 2017, section 3, smooth inverse frequency.
     """
+
+    words: Words
 
     def __init__(
         self,
@@ -153,7 +161,9 @@ class Bag(Encoder):
         self.drop = Dropout(dropout, shared=shared_dropout)
         self.width = self.words.width
 
-    def forward(self, id_LT: Tensor, length_L: Tensor, shared: Tensor | None = None) -> Tensor:
+    def forward(
+        self, id_LT: Tensor, length_L: Tensor, shared: Tensor | None = None, view_L: Tensor | None = None
+    ) -> Tensor:
         """
         Vectors [L, D] of texts; zeros for a text without tokens.
 

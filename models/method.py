@@ -3,20 +3,26 @@
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
+from tokenizers import Tokenizer as WordPieces
 from torch import Tensor, nn
 
-from models.candidates import CANDIDATES, Rows, scores
+from models.candidates import CANDIDATES, Rows, anchors, scores
 from models.lookup import Bag, Encoder, Words
+from models.masked import LANE_OBJECTIVES, Hidden, told
 from models.objectives import OBJECTIVES
 from models.parts import bind, complete
-from models.recipe import Choice, Recipe, RecipeError, Term
+from models.queue import Queue
+from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer
 from models.recurrent import GRU
 from models.similarity import SIMILARITIES
+from models.transformer import Around, Transformer
+from models.views import VIEWS
 
-ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU}
+ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU, "transformer": Transformer}
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -36,9 +42,31 @@ def resolve(recipe: Recipe) -> Recipe:
     whole = encoder.model_copy(update={"options": shared, "own": {k: v for k, v in apart.items() if v}})
     terms = tuple(_resolve_term(term, f"terms.{number}", encoder.towers) for number, term in enumerate(recipe.terms))
     readout = recipe.readout.model_copy(update={"towers": recipe.readout.towers or encoder.towers[:1]})
-    resolved = recipe.model_copy(update={"encoder": whole, "terms": terms, "readout": readout})
+    views = tuple(complete(VIEWS, view, f"view.{number}") for number, view in enumerate(recipe.view))
+    parts = {"encoder": whole, "terms": terms, "readout": readout, "view": views, "tokenizer": _tokenizer(recipe)}
+    resolved = recipe.model_copy(update=parts)
+    _check_views(resolved)
     _try(resolved)
     return resolved
+
+
+def _tokenizer(recipe: Recipe) -> Tokenizer:
+    """The encoder's own tokenizer by its path, or a new one where the encoder is new."""
+    if recipe.tokenizer.kind != "encoder":
+        return recipe.tokenizer
+    path = str(recipe.encoder.tower(recipe.encoder.towers[0]).get("path", ""))
+    ready = {"kind": "saved", "path": path} if path else {"kind": "wordpiece", "path": ""}
+    return recipe.tokenizer.model_copy(update=ready)
+
+
+def _check_views(recipe: Recipe) -> None:
+    if recipe.encoder.kind == "transformer":
+        return
+    told = [name for name, default in vars(Readout()).items() if getattr(recipe.readout, name) != default]
+    wrong = [f"readout.{name}" for name in told if name in ("pooling", "head", "denoise")]
+    wrong += ["view"] if any(view.kind != "none" for view in recipe.view) else []
+    if wrong:
+        raise RecipeError(f"{wrong[0]} is for encoder.kind = transformer; this encoder is {recipe.encoder.kind}")
 
 
 def _try(recipe: Recipe) -> None:
@@ -58,10 +86,17 @@ def _try(recipe: Recipe) -> None:
 
 def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
     anchor = term.anchor or towers[0]
+    named = {"anchor": anchor, "candidate": term.candidate or anchor}
+    if term.candidates is None and term.similarity is None:
+        return term.model_copy(
+            update={**named, "objective": complete(LANE_OBJECTIVES, term.objective, f"{where}.objective")}
+        )
+    if term.candidates is None or term.similarity is None:
+        missing = "similarity" if term.similarity is None else "candidates"
+        raise RecipeError(f"{where} has no {missing}; a term has candidates and a similarity, or neither")
     return term.model_copy(
         update={
-            "anchor": anchor,
-            "candidate": term.candidate or anchor,
+            **named,
             "candidates": complete(CANDIDATES, term.candidates, f"{where}.candidates"),
             "similarity": complete(SIMILARITIES, term.similarity, f"{where}.similarity"),
             "objective": complete(OBJECTIVES, term.objective, f"{where}.objective"),
@@ -71,27 +106,47 @@ def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
 
 @dataclass(frozen=True)
 class Summand:
-    """A term of the loss, its parts bound to their options."""
+    """A term of the loss that compares vectors, its parts bound to their options."""
 
     anchor: str
     candidate: str
+    kind: str
     candidates: Callable[..., Any]
     similarity: Callable[..., Tensor]
     objective: Callable[..., tuple[Tensor, Tensor]]
     weight: float
     mean: bool
 
-    def __call__(self, rows: Rows, anchor_A: Tensor, vectors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def anchors(self, rows: Rows) -> Tensor:
+        """Row numbers of the batch's anchors, [A]."""
+        return anchors(self.kind, rows)
+
+    def __call__(
+        self, rows: Rows, anchor_A: Tensor, vectors: Mapping[str, Tensor], queue: Queue | None = None
+    ) -> tuple[Tensor, Tensor]:
         """
         Sum and count of this term over some anchors.
 
         Args:
             anchor_A: row numbers of the anchors, [A].
             vectors: each tower's vectors of the whole batch, [B, D].
+            queue: earlier vectors, if the term has them.
         """
-        pool = self.candidates(rows, anchor_A, vectors[self.candidate])
+        held = {"memory": queue.memory()} if queue else {}
+        pool = self.candidates(rows, anchor_A, vectors[self.candidate], **held)
         score_AC = scores(pool, vectors[self.anchor][anchor_A], self.similarity)
         return self.objective(score_AC, pool.answer_AP)
+
+
+@dataclass(frozen=True)
+class LaneTerm:
+    """A term of the loss that needs nothing beyond a lane: words are hidden there, and told."""
+
+    tower: str
+    hide: Callable[..., Hidden]
+    told: Callable[..., Tensor]
+    weight: float
+    mean: bool
 
 
 class Method(nn.Module):
@@ -103,6 +158,8 @@ class Method(nn.Module):
         vocabulary: entries of the tokenizer.
         tables: ready word vectors by the name that `table` has in the recipe, each [V, word width].
         frequency: each word's share of the corpus, [V], for encoders that start from it.
+        tokenizer: for encoders that put words around a text; None: only shapes matter.
+        base: folder of saved encoders, instead of those that the recipe starts from.
     """
 
     def __init__(
@@ -111,43 +168,73 @@ class Method(nn.Module):
         vocabulary: int,
         tables: Mapping[str, Tensor] | None = None,
         frequency: Tensor | None = None,
+        tokenizer: WordPieces | None = None,
+        base: Path | None = None,
     ) -> None:
         super().__init__()
         self.recipe = recipe
-        self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}, frequency))
+        self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}, frequency, tokenizer, base))
         for name in recipe.encoder.towers:
-            # A lane's gradient has its words' rows only; the step makes one dense sum.
-            self.tower(name).words.sparse = True
-        self.summands = tuple(_summand(term) for term in recipe.terms)
+            words = self.tower(name).words
+            if words is not None:
+                # A lane's gradient has its words' rows only; the step makes one dense sum.
+                words.sparse = True
+        self.summands = tuple(_summand(term) for term in recipe.terms if term.candidates)
+        self.lane_terms = tuple(_lane_term(term) for term in recipe.terms if not term.candidates)
         self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
+        self.start_queues()
 
     def tower(self, name: str) -> Encoder:
         """A tower's encoder."""
         return cast(Encoder, self.towers[name])
 
-    def encode(self, tower: str, ids_LT: Tensor, length_L: Tensor, shared: Tensor | None = None) -> Tensor:
-        """One tower's vectors, [L, D]; `shared` is the step's dropout mask where the encoder takes one."""
-        return cast(Tensor, self.tower(tower)(ids_LT, length_L, shared))
+    def start_queues(self) -> None:
+        """Empty queues for the terms that have one, their encoders equal to the towers as they are now."""
+        self.queues = nn.ModuleDict()
+        for number, term in enumerate(term for term in self.recipe.terms if term.candidates):
+            options = term.candidates.options if term.candidates else {}
+            if options.get("queue", 0) > 0:
+                self.queues[str(number)] = Queue(self.tower(term.candidate), options["queue"], options["momentum"])
 
-    def loss(self, rows: Rows, anchor_A: Tensor, vectors: Mapping[str, Tensor], count: int) -> Tensor:
+    def queue(self, number: int) -> Queue | None:
+        """The queue of summand `number`, if it has one."""
+        return cast(Queue, self.queues[str(number)]) if str(number) in self.queues else None
+
+    def encode(
+        self,
+        tower: str,
+        ids_LT: Tensor,
+        length_L: Tensor,
+        shared: Tensor | None = None,
+        view_L: Tensor | None = None,
+    ) -> Tensor:
+        """One tower's vectors, [L, D]; `shared` is the step's dropout mask, `view_L` each row's view."""
+        return cast(Tensor, self.tower(tower)(ids_LT, length_L, shared, view_L))
+
+    def loss(self, rows: Rows, own_B: Tensor, vectors: Mapping[str, Tensor]) -> Tensor:
         """
         This worker's part of the batch's loss, []: the parts of all workers sum to it.
 
         Each mean term's sum is divided by the count over the whole batch: lanes hold unequal numbers of anchors, and a
         mean of their means would be another loss.
+
+        Args:
+            own_B: True for the rows that this worker encoded.
+            vectors: each tower's vectors of the whole batch, [B, D].
         """
         total = next(iter(vectors.values())).new_zeros(())
-        if len(anchor_A) == 0:
-            return total
-        for term in self.summands:
-            amount, _ = term(rows, anchor_A, vectors)
-            total = total + term.weight * amount / (count if term.mean else 1)
+        for number, term in enumerate(self.summands):
+            anchor_A = term.anchors(rows)
+            mine_A = anchor_A[own_B[anchor_A]]
+            if len(mine_A):
+                amount, _ = term(rows, mine_A, vectors, self.queue(number))
+                total = total + term.weight * amount / (len(anchor_A) if term.mean else 1)
         return total
 
     @torch.no_grad()
     def readout(self, ids_LT: Tensor, length_L: Tensor) -> Tensor:
         """What a text's vector is after training, [L, D]: the towers of the readout, one behind the other."""
-        vectors = [self.encode(name, ids_LT, length_L) for name in self.recipe.readout.towers]
+        vectors = [self.tower(name).readout(ids_LT, length_L) for name in self.recipe.readout.towers]
         if self.recipe.readout.normalise:
             vectors = [nn.functional.normalize(vector_LD, dim=1) for vector_LD in vectors]
         return torch.cat(vectors, dim=1)
@@ -179,9 +266,11 @@ class Method(nn.Module):
 
 
 def _summand(term: Term) -> Summand:
+    assert term.candidates and term.similarity
     return Summand(
         anchor=term.anchor,
         candidate=term.candidate,
+        kind=term.candidates.kind,
         candidates=bind(CANDIDATES, term.candidates),
         similarity=bind(SIMILARITIES, term.similarity),
         objective=bind(OBJECTIVES, term.objective),
@@ -190,12 +279,22 @@ def _summand(term: Term) -> Summand:
     )
 
 
+def _lane_term(term: Term) -> LaneTerm:
+    return LaneTerm(term.anchor, bind(LANE_OBJECTIVES, term.objective), told, term.weight, term.reduce == "mean")
+
+
 def _towers(
-    recipe: Recipe, vocabulary: int, tables: Mapping[str, Tensor], frequency: Tensor | None
+    recipe: Recipe,
+    vocabulary: int,
+    tables: Mapping[str, Tensor],
+    frequency: Tensor | None,
+    tokenizer: WordPieces | None,
+    base: Path | None,
 ) -> dict[str, Encoder]:
     towers: dict[str, Encoder] = {}
     encoder = ENCODERS[recipe.encoder.kind]
     wanted = inspect.signature(encoder).parameters
+    masked = {term.anchor for term in recipe.terms if not term.candidates}
     for name in recipe.encoder.towers:
         options = recipe.encoder.tower(name)
         table = str(options.get("table", ""))
@@ -206,6 +305,10 @@ def _towers(
                     f'encoder.{name}.table is "{table}": neither a tower before it nor a table that was read'
                 )
             words = Words(vocabulary, tables[table].shape[1], frozen=bool(options["frozen"]), weight=tables[table])
-        given = {k: v for k, v in {"words": words, "frequency": frequency}.items() if k in wanted}
-        towers[name] = encoder(vocabulary, **options, **given)
+        saved = base / name if base and len(recipe.encoder.towers) > 1 else base
+        around = Around(tokenizer, recipe.view, recipe.readout, name in masked, saved)
+        given = {"words": words, "frequency": frequency, "around": around}
+        towers[name] = encoder(vocabulary, **options, **{k: v for k, v in given.items() if k in wanted})
+    if masked and recipe.encoder.kind != "transformer":
+        raise RecipeError(f"a term that tells masked words needs encoder.kind = transformer, not {recipe.encoder.kind}")
     return towers

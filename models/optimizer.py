@@ -13,7 +13,8 @@ def optimizer(parameters: list[nn.Parameter], training: Training) -> torch.optim
     if training.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=training.rate, weight_decay=training.weight_decay)
     kind: Any = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
-    return kind(parameters, lr=training.rate, betas=training.betas, weight_decay=training.weight_decay, fused=True)
+    moments = {"betas": training.betas, "eps": training.epsilon}
+    return kind(parameters, lr=training.rate, **moments, weight_decay=training.weight_decay, fused=True)
 
 
 def rate(training: Training, step: int, steps: int) -> float:

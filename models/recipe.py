@@ -57,6 +57,12 @@ class Corpus(Part):
 
     name: str = Field("", description="the vocabulary is trained once per name; empty: a digest of the source's URI")
     text: str = Field("text", description="column that holds the text")
+    texts: tuple[str, ...] = Field(
+        (), description="columns of one example a row: anchor, its positive, perhaps a hard negative; empty: `text`"
+    )
+    label: str = Field(
+        "", description="column that says entailment, neutral or contradiction of the two `texts`; empty: none"
+    )
     document: tuple[str, ...] = Field((), description="columns that together name a document; empty: `id` if present")
     order: tuple[str, ...] = Field((), description="columns to sort a document's rows by; empty: as in the file")
     title: str = Field("", description="column with the document's title; empty: none")
@@ -73,14 +79,25 @@ class Corpus(Part):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {k: (v,) if k in ("document", "order") and isinstance(v, str) else v for k, v in value.items()}
+            lists = ("document", "order", "texts")
+            return {k: (v,) if k in lists and isinstance(v, str) else v for k, v in value.items()}
         return value
+
+    @model_validator(mode="after")
+    def _examples(self) -> Self:
+        if self.texts and not 2 <= len(self.texts) <= 3:
+            raise ValueError(f"corpus.texts names {len(self.texts)} columns; 2, or 3 with a hard negative")
+        if self.label and len(self.texts) != 2:
+            raise ValueError('corpus.label needs corpus.texts to name two columns, as in ["premise", "hypothesis"]')
+        return self
 
 
 class Tokenizer(Part):
     """The vocabulary: trained once per corpus name, then pinned, so that growth does not redo all tokens."""
 
-    kind: Literal["word-level", "wordpiece", "saved"] = "word-level"
+    kind: Literal["word-level", "wordpiece", "saved", "encoder"] = Field(
+        "word-level", description="`encoder`: that of encoder.path, or a new wordpiece if there is none"
+    )
     path: str = Field("", description="kind `saved`: a tokenizer.json, or a folder that holds one")
     size: int = Field(50_000, ge=3, description="entries, special ones included")
     lowercase: bool = False
@@ -128,12 +145,16 @@ class Encoder(Part):
 
 
 class Term(Part):
-    """One summand of the loss: whose vectors are compared, with what, and what the scores should say."""
+    """
+    One summand of the loss: whose vectors are compared, with what, and what the scores should say.
+
+    A term that lives in a lane, like masked words, has an objective and nothing to compare.
+    """
 
     anchor: str = Field("", description="tower of the anchors; empty: the first")
     candidate: str = Field("", description="tower of the candidates; empty: the anchor's")
-    candidates: Choice
-    similarity: Choice
+    candidates: Choice | None = None
+    similarity: Choice | None = None
     objective: Choice
     weight: float = 1.0
     reduce: Literal["mean", "sum"] = Field("mean", description="divide by the count over the whole batch, or by 1")
@@ -147,6 +168,7 @@ class Training(Part):
     optimizer: Literal["adam", "adamw", "sgd"] = "adam"
     rate: float = Field(0.0005, gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = Field(1e-8, gt=0, description="added to the root of Adam's second moment")
     weight_decay: float = Field(0.0, ge=0)
     schedule: Literal["constant", "linear"] = Field("constant", description="linear: down to 0 behind the last step")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps in which the rate rises from 0")
@@ -165,6 +187,10 @@ class Readout(Part):
 
     towers: tuple[str, ...] = Field((), description="empty: the first tower")
     normalise: bool = Field(False, description="scale each tower's vector to length 1 first")
+    pooling: str = Field("", description="another pooling than in training; empty: the same")
+    head: bool = Field(True, description="whether the encoder's head is kept after training")
+    denoise: bool = Field(True, description="whether a template's own vector is taken off after training")
+    stop: bool = Field(False, description="a text without a closing mark gets a full stop")
 
 
 class Recipe(Part):
@@ -175,6 +201,8 @@ class Recipe(Part):
     corpus: Corpus = Corpus()
     tokenizer: Tokenizer = Tokenizer()
     pairs: Choice = Choice(kind="neighbours", options={"context_size": 1})
+    augment: tuple[Choice, ...] = Field((), description="what is done to the tokens of each view, anew every epoch")
+    view: tuple[Choice, ...] = Field((), description="how each view is encoded")
     batches: Batches = Batches()
     encoder: Encoder
     terms: tuple[Term, ...] = Field(min_length=1)

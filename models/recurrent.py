@@ -49,6 +49,8 @@ class GRU(Encoder):
         encoder Logeswaran and Lee 2018, section 4.1.
     """
 
+    words: Words
+
     def __init__(
         self,
         vocabulary: int,
@@ -69,7 +71,9 @@ class GRU(Encoder):
         self.gru = nn.GRU(self.words.width, width, bidirectional=bidirectional)
         self.width = width * (2 if bidirectional else 1)
 
-    def forward(self, id_LT: Tensor, length_L: Tensor, shared: Tensor | None = None) -> Tensor:
+    def forward(
+        self, id_LT: Tensor, length_L: Tensor, shared: Tensor | None = None, view_L: Tensor | None = None
+    ) -> Tensor:
         """
         Vectors [L, D] of texts, in the weights' precision, also where autocast multiplies in a lower one.
 

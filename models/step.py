@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from models.candidates import Rows
+from models.candidates import FILLER, Rows
 from models.method import Method
 
 CPU = torch.device("cpu")
@@ -41,6 +41,12 @@ class Batch:
         inside_LT = place_T < length_L[:, None]
         at_LT = (start_L[:, None] + place_T).where(inside_LT, 0)
         return self.flat_ids[at_LT].where(inside_LT, 0), length_L
+
+    def seen(self, row_L: Tensor, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Numbers [L, T], lengths [L] and views [L] of some rows, on a device."""
+        ids_LT, length_L = self.padded(row_L)
+        view_L = None if self.rows.view_B is None else self.rows.view_B[row_L].to(device)
+        return ids_LT.to(device), length_L.to(device), view_L
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,18 @@ def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world
     """
     method.zero_grad()
     every = lanes(batch.length_B, setup.lane_rows)
+    loss = torch.zeros((), dtype=_vector_type(setup), device=world.device)
+    if method.summands:
+        loss = loss + _compared(method, batch, every, number, setup, world)
+    if method.lane_terms:
+        loss = loss + _told(method, batch, every, number, setup, world)
+    for place in range(len(method.summands)):
+        _queue_up(method, place, batch, every, setup, world)
+    return _reduced(method, batch, loss, number, world)
+
+
+def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setup: Setup, world: World) -> Tensor:
+    """Take the gradient of the terms that compare vectors; my part of their loss."""
     mine = every[world.rank :: world.size]
     encode = Encode(method, batch, number, setup, world)
     with setup.autocast(world.device):
@@ -107,7 +125,59 @@ def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world
             again_LD = encode(lane, graph=True) if setup.cached else vector_LD
             if again_LD.requires_grad:
                 again_LD.backward(gradient_LD)
-    return _reduced(method, batch, loss.detach(), number, world)
+    return loss.detach()
+
+
+def _told(method: Method, batch: Batch, every: list[Lane], number: int, setup: Setup, world: World) -> Tensor:
+    """
+    Take the gradient of the terms that live in a lane; my part of their loss.
+
+    What is to be told is drawn for all lanes first, so that the count of the whole batch is known before any backward.
+    """
+    mine = [_Own(lane, batch, world) for lane in every[world.rank :: world.size]]
+    mine = [own for own in mine if len(own.rows())]
+    hidden = [
+        [term.hide(method.tower(term.tower), *own.seeded(setup, number, 2 * at + 1)) for own in mine]
+        for at, term in enumerate(method.lane_terms)
+    ]
+    count_T = torch.tensor([sum(len(one.target_N) for one in ones) for ones in hidden], device=world.device)
+    if world.size > 1:
+        dist.all_reduce(count_T)
+    total = torch.zeros((), dtype=_vector_type(setup), device=world.device)
+    with setup.autocast(world.device):
+        for at, (term, ones) in enumerate(zip(method.lane_terms, hidden, strict=True)):
+            for own, one in zip(mine, ones, strict=True):
+                _, length_R = own.seeded(setup, number, 2 * at + 2)
+                amount = term.told(method.tower(term.tower), one, length_R)
+                amount = term.weight * amount / (count_T[at].clamp(min=1) if term.mean else 1)
+                if amount.requires_grad:
+                    amount.backward()
+                total = total + amount.detach()
+    return total
+
+
+@torch.no_grad()
+def _queue_up(method: Method, place: int, batch: Batch, every: list[Lane], setup: Setup, world: World) -> None:
+    """
+    Let the batch's own vectors into a term's queue, the same on every worker.
+
+    The slow encoder follows the weights as they were before the step, since the optimizer has not moved them yet.
+    """
+    queue, term = method.queue(place), method.summands[place]
+    if queue is None:
+        return
+    queue.follow(method.tower(term.candidate))
+    enters_B = torch.zeros(len(batch.length_B), dtype=torch.bool)
+    enters_B[term.anchors(batch.rows)] = True
+    kept = [Lane(lane.number, lane.row_L[enters_B[lane.row_L]]) for lane in every]
+    parts = [torch.zeros(0, method.tower(term.candidate).width, dtype=_vector_type(setup), device=world.device)]
+    with setup.autocast(world.device):
+        for lane in kept[world.rank :: world.size]:
+            if len(lane.row_L):
+                parts.append(queue.encode(*batch.seen(lane.row_L, world.device)))
+    row_of_rank = [_rows_of(kept[rank :: world.size]) for rank in range(world.size)]
+    vector_ND = _batch_order(torch.cat(parts), row_of_rank, world)
+    queue.push(vector_ND, batch.rows.group_B[enters_B].to(world.device))
 
 
 @dataclass(frozen=True)
@@ -121,12 +191,12 @@ class Encode:
     world: World
 
     def __call__(self, lane: Lane, graph: bool) -> Tensor:
-        ids_LT, length_L = (part.to(self.world.device) for part in self.batch.padded(lane.row_L))
+        ids_LT, length_L, view_L = self.batch.seen(lane.row_L, self.world.device)
         shared = self._shared_masks()
         torch.manual_seed(step_seed(self.setup.seed, self.number, lane.number))
         with torch.set_grad_enabled(graph):
-            vectors = [self.method.encode(tower, ids_LT, length_L, shared.get(tower)) for tower in self.method.used]
-            return torch.cat(vectors, dim=1)
+            given = [(tower, ids_LT, length_L, shared.get(tower), view_L) for tower in self.method.used]
+            return torch.cat([self.method.encode(*one) for one in given], dim=1)
 
     def nothing(self) -> Tensor:
         """The vectors of no lane, [0, D of all towers]."""
@@ -137,16 +207,36 @@ class Encode:
         """Dropout masks that all rows of the batch share; towers of one word width share them too."""
         masks = {}
         for tower in self.method.used:
-            drop, table = self.method.tower(tower).drop, self.method.tower(tower).words.weight
-            if drop.active and drop.shared:
+            drop, words = self.method.tower(tower).drop, self.method.tower(tower).words
+            if words is not None and drop.active and drop.shared:
                 draw = torch.Generator().manual_seed(step_seed(self.setup.seed, self.number, -1))
-                keep = torch.rand(table.shape[1], generator=draw) >= drop.rate
-                masks[tower] = keep.to(table.device, table.dtype)
+                keep = torch.rand(words.width, generator=draw) >= drop.rate
+                masks[tower] = keep.to(words.weight.device, words.weight.dtype)
         return masks
 
 
-def step_seed(seed: int, number: int, lane: int) -> int:
-    """A lane's random state; lane -1 is what the whole batch shares."""
+@dataclass(frozen=True)
+class _Own:
+    """A lane's rows that are texts, for terms that live in a lane."""
+
+    lane: Lane
+    batch: Batch
+    world: World
+
+    def rows(self) -> Tensor:
+        """Row numbers, [R]."""
+        return self.lane.row_L[self.batch.rows.side_B[self.lane.row_L] != FILLER]
+
+    def seeded(self, setup: Setup, number: int, turn: int) -> tuple[Tensor, Tensor]:
+        """Numbers and lengths of the rows; the random state is that of this lane's turn."""
+        torch.manual_seed(step_seed(setup.seed, number, self.lane.number, turn))
+        ids_RT, length_R, _ = self.batch.seen(self.rows(), self.world.device)
+        return ids_RT, length_R
+
+
+def step_seed(seed: int, number: int, lane: int, turn: int = 0) -> int:
+    """A lane's random state, of each turn that it takes in a step; lane -1 is what the whole batch shares."""
+    seed += turn * 0xD1B54A32D192ED03
     mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB) % 2**64
     return ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) % 2**63
 
@@ -157,24 +247,26 @@ def _vector_type(setup: Setup) -> torch.dtype:
 
 def _loss(method: Method, batch: Batch, every: list[Lane], leaf_ND: Tensor, world: World) -> Tensor:
     """My anchors' part of the loss, against the vectors of all workers."""
-    owned = [[lane.row_L for lane in every[rank :: world.size]] for rank in range(world.size)]
-    row_of_rank = [torch.cat(rows) if rows else torch.zeros(0, dtype=torch.int64) for rows in owned]
+    row_of_rank = [_rows_of(every[rank :: world.size]) for rank in range(world.size)]
     vector_BD = _batch_order(leaf_ND, row_of_rank, world)
     stretches = vector_BD.split([method.tower(tower).width for tower in method.used], dim=1)
-    anchor_A = batch.rows.anchors()
-    mine_A = anchor_A[torch.isin(anchor_A, row_of_rank[world.rank])]
+    own_B = torch.zeros(len(batch.length_B), dtype=torch.bool)
+    own_B[row_of_rank[world.rank]] = True
     rows, vectors = batch.rows.to(world.device), dict(zip(method.used, stretches, strict=True))
-    loss = method.loss(rows, mine_A.to(world.device), vectors, count=max(1, len(anchor_A)))
+    loss = method.loss(rows, own_B.to(world.device), vectors)
     return loss + 0.0 * vector_BD.sum()  # a worker without anchors joins the gather's backward all the same
 
 
+def _rows_of(owned: list[Lane]) -> Tensor:
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *(lane.row_L for lane in owned)])
+
+
 def _batch_order(leaf_ND: Tensor, row_of_rank: list[Tensor], world: World) -> Tensor:
+    """The vectors of all workers' rows, in ascending order of row."""
     most = max(len(rows) for rows in row_of_rank)
     gathered = Gather.apply(leaf_ND, most, world) if world.size > 1 else leaf_ND
-    at_B = torch.empty(sum(len(rows) for rows in row_of_rank), dtype=torch.int64)
-    for rank, rows in enumerate(row_of_rank):
-        at_B[rows] = rank * most + torch.arange(len(rows))
-    return gathered[at_B.to(leaf_ND.device)]
+    at_N = torch.cat([rank * most + torch.arange(len(rows)) for rank, rows in enumerate(row_of_rank)])
+    return gathered[at_N[torch.cat(row_of_rank).argsort()].to(leaf_ND.device)]
 
 
 class Gather(torch.autograd.Function):
@@ -232,7 +324,8 @@ def _summed(
 ) -> Tensor:
     """One flat reduction, in place; of word tables it carries only the rows of this batch's words."""
     word_N = batch.flat_ids.unique().to(world.device)
-    tables = {id(method.tower(tower).words.weight) for tower in method.used}
+    words = [method.tower(tower).words for tower in method.used]
+    tables = {id(table.weight) for table in words if table is not None}
     parts = [g[word_N] if id(p) in tables else g for p, g in zip(trained, gradients, strict=True)]
     flat = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0].dtype)])
     dist.all_reduce(flat)

@@ -1,0 +1,90 @@
+"""Masked words: some tokens of a text are hidden or changed, and the encoder tells what they were."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from models.transformer import Transformer
+from models.views import special
+
+HIDDEN, CHANGED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """
+    Texts with hidden tokens.
+
+    Args:
+        id_LT: their numbers, the hidden ones replaced.
+        chosen_LT: True for tokens that are to be told.
+        target_N: what stood there, row after row.
+    """
+
+    id_LT: Tensor
+    chosen_LT: Tensor
+    target_N: Tensor
+
+
+def hide(
+    encoder: Transformer, id_LT: Tensor, length_L: Tensor, *, rate: float = 0.15, whole_words: bool = False
+) -> Hidden:
+    """
+    Choose tokens, each with the same chance; 80 % become the mask word, 10 % any word, 10 % stay.
+
+    Draws from torch's default generator.
+
+    Args:
+        rate: chance of a token, or of a word, to be chosen.
+        whole_words: pieces of one word are chosen together.
+    Raises:
+        ValueError: the rate is no chance above 0; the tokenizer has no mask word.
+    Source:
+        Devlin et al. 2019, section 3.1; whole words as in the authors' later release.
+    """
+    if not 0 < rate < 1:
+        raise ValueError(f"objective.rate is {rate}; a chance between 0 and 1")
+    real_LT = torch.arange(id_LT.shape[1], device=id_LT.device) < length_L[:, None]
+    draw_LT = torch.rand(id_LT.shape, device=id_LT.device)
+    if whole_words:
+        draw_LT = draw_LT.gather(1, _word_starts(encoder.continues(id_LT)))
+    chosen_LT = (draw_LT < rate) & real_LT
+    kind_LT = torch.rand(id_LT.shape, device=id_LT.device)
+    words = encoder.vocabulary()
+    any_LT = torch.randint(words, id_LT.shape, device=id_LT.device)
+    hidden_LT = torch.where(chosen_LT & (kind_LT < HIDDEN), encoder.mask_word(), id_LT)
+    changed_LT = chosen_LT & (kind_LT >= HIDDEN) & (kind_LT < HIDDEN + CHANGED)
+    return Hidden(torch.where(changed_LT, any_LT, hidden_LT), chosen_LT, id_LT[chosen_LT])
+
+
+def told(encoder: Transformer, hidden: Hidden, length_L: Tensor) -> Tensor:
+    """
+    Cross-entropy of the hidden tokens, nats summed over them, [].
+
+    Source:
+        Devlin et al. 2019, section 3.1.
+    """
+    if not len(hidden.target_N):
+        return torch.zeros((), device=length_L.device)
+    state_ND = encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT)
+    return nn.functional.cross_entropy(encoder.words_at(state_ND).float(), hidden.target_N, reduction="sum")
+
+
+def _word_starts(continues_LT: Tensor) -> Tensor:
+    """For each token the place where its word begins."""
+    place_LT = torch.arange(continues_LT.shape[1], device=continues_LT.device).expand_as(continues_LT)
+    return place_LT.where(~continues_LT, 0).cummax(dim=1).values
+
+
+LANE_OBJECTIVES: dict[str, Callable[..., Hidden]] = {"mlm": hide}
+
+
+def check(encoder: Transformer) -> None:
+    """
+    Raises:
+        ValueError: the tokenizer has no mask word.
+    """
+    if encoder.around.tokenizer is not None:
+        special(encoder.around.tokenizer, "mask")

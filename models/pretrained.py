@@ -1,0 +1,100 @@
+"""Models of the `transformers` library: from a folder, from the hub, or a new BERT of a few numbers."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from models.recipe import RecipeError
+
+WITH_POOLER = ("bert", "roberta", "xlm-roberta")  # whose unused pooler can be left out
+LEARNED = ("config.json", "model.safetensors", "pytorch_model.bin")  # what decides its vectors, beside the tokenizer
+
+
+def local(path: str) -> Path:
+    """
+    The folder of a model: that path, or what the hub has under this name.
+
+    Raises:
+        RecipeError: neither; the other ways are named.
+    """
+    if Path(path).is_dir():
+        if not (Path(path) / "config.json").is_file():
+            raise RecipeError(f'encoder.path is "{path}", a folder without config.json; give a model that can be read')
+        return Path(path)
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(path, allow_patterns=["*.json", "*.txt", *LEARNED]))
+    except Exception as error:  # the hub's errors have no common class
+        reason = " ".join(str(error).split())[:120]
+        raise RecipeError(
+            f'encoder.path is "{path}": no folder here, and the hub does not give it ({reason}). Ways out: the folder '
+            'of a model that transformers reads, --set encoder.path=FOLDER; a new encoder, --set encoder.path="" with '
+            "encoder.layers, width and heads; or HF_HUB_OFFLINE=0 where the hub can be reached"
+        ) from None
+
+
+def opened(
+    folder: Path | None,
+    vocabulary: int,
+    new: dict[str, int],
+    dropout: float | None,
+    masked: bool,
+    tokenizer: Tokenizer | None,
+) -> Any:
+    """
+    A model of the `transformers` library: a folder's, or a new BERT.
+
+    Raises:
+        ValueError: it has fewer words than the tokenizer.
+    """
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, BertConfig  # 4 s, so only where needed
+
+    kind: Any = AutoModelForMaskedLM if masked else AutoModel
+    shares: dict[str, Any] = (
+        {} if dropout is None else {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+    )
+    bare: dict[str, Any] = {} if masked else {"add_pooling_layer": False}
+    if folder is None:
+        padding = tokenizer.token_to_id("[PAD]") if tokenizer else None
+        if new["width"] % new["heads"]:
+            raise ValueError(f"encoder.width is {new['width']}; should be a multiple of encoder.heads, {new['heads']}")
+        config = BertConfig(
+            vocab_size=vocabulary,
+            num_hidden_layers=new["layers"],
+            hidden_size=new["width"],
+            num_attention_heads=new["heads"],
+            intermediate_size=new["inner"],
+            max_position_embeddings=new["positions"],
+            pad_token_id=padding,
+            **shares,
+        )
+        return kind.from_config(config, **bare)
+    config = AutoConfig.from_pretrained(folder, **shares)
+    if config.vocab_size < vocabulary:
+        raise ValueError(
+            f"the model in {folder} has {config.vocab_size} words, the tokenizer {vocabulary}; use the model's own: "
+            "--set tokenizer.kind=encoder"
+        )
+    bare = bare if config.model_type in WITH_POOLER else {}
+    if torch.get_default_device().type == "meta":
+        return kind.from_config(config, **bare)
+    return kind.from_pretrained(folder, config=config, dtype=torch.float32, **bare)
+
+
+def first_position(body: Any) -> int:
+    """Position number of the first token: RoBERTa counts from behind its padding word."""
+    padding = getattr(body.embeddings, "padding_idx", None) if hasattr(body, "embeddings") else None
+    return 0 if padding is None else int(padding) + 1
+
+
+def continuing(tokenizer: Tokenizer | None, size: int) -> Tensor:
+    """True [V] for pieces that go on with a word, as WordPiece marks them."""
+    continues_V = torch.zeros(size, dtype=torch.bool)
+    prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) if tokenizer else None
+    if tokenizer and prefix:
+        continues_V[[number for word, number in tokenizer.get_vocab().items() if word.startswith(prefix)]] = True
+    return continues_V
