@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
+from models.export import BODY
 from models.folder import WEIGHTS
 from models.method import Method, resolve
-from models.parts import complete
+from models.pretrained import LEARNED, local
 from models.recipe import Recipe, RecipeError, digest, load
-from pipeline import evaluate, register, word_vectors
-from pipeline.pairs import PAIRINGS
+from pipeline import evaluate, examples, register, word_vectors
 from pipeline.road import Road
 from pipeline.store import Store, StoreError
 
@@ -63,13 +63,13 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     A recipe with every part and option known, each value tried.
 
     Raises:
-        RecipeError: what the recipe asks for does not exist; the known names are listed.
+        RecipeError: what the recipe asks for does not exist; the known names are listed. Or a file to evaluate on
+            cannot be used.
         WordVectorsError: a table of word vectors is not there.
     """
     plan = resolve(load(recipe, overrides))
-    complete(PAIRINGS, plan.pairs, "pairs")
-    for number, choice in enumerate(plan.evaluation):
-        complete(evaluate.EVALUATIONS, choice, f"evaluation.{number}")
+    examples.planned(plan)
+    evaluate.check(plan.evaluation)
     word_vectors.check(plan)
     given_digest(plan)
     _try_parts(plan)
@@ -84,8 +84,12 @@ def given_digest(recipe: Recipe) -> str:
     start = recipe.training.start
     if start != "fresh" and not (Path(start) / WEIGHTS).is_file():
         raise RecipeError(f'training.start is "{start}"; `fresh`, or a model folder that holds {WEIGHTS}')
-    files = [] if start == "fresh" else [Path(start) / WEIGHTS]
+    # A transformer's weights lie beside it, or in a folder for each tower.
+    files = [] if start == "fresh" else sorted({Path(start) / WEIGHTS, *Path(start).rglob(BODY)})
     files += [Path(table) for table in word_vectors.named(recipe)]
+    for tower in recipe.encoder.towers:
+        path = str(recipe.encoder.tower(tower).get("path", ""))
+        files += sorted(file for file in local(path).iterdir() if file.name in LEARNED) if path else []
     found = [_file_digest(file) for file in files]
     return digest(found) if found else ""
 

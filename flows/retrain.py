@@ -23,7 +23,7 @@ from pipeline.batches import Source
 from pipeline.cluster import scratch, session
 from pipeline.manifest import Manifest
 from pipeline.road import Corpus, Road
-from pipeline.run import Job
+from pipeline.run import Job, check_words
 from pipeline.train import precise
 from pipeline.vocabulary import Vocabulary
 from pipeline.weights import Weights, weights
@@ -117,7 +117,9 @@ def make_sentences(road: Road, documents: Manifest) -> Manifest:
 def make_vocabulary(road: Road, sentences: Manifest) -> Vocabulary:
     """The corpus's pinned vocabulary."""
     with watched("vocabulary"):
-        return road.vocabulary(sentences)
+        vocabulary = road.vocabulary(sentences)
+        check_words(road.recipe, vocabulary)
+        return vocabulary
 
 
 @stage
@@ -170,7 +172,7 @@ def make_vectors(road: Road, trained: Weights, sentences: Manifest) -> Manifest:
 def make_scores(road: Road, trained: Weights, sentences: Manifest, vectors: Manifest) -> scoring.Outcome:
     """Measure the model beside its baselines."""
     with watched("scores"):
-        return scoring.outcome(road.store, road.recipe.evaluation, trained.folder, sentences, vectors)
+        return scoring.outcome(road.store, road.recipe.evaluation, trained.folder, sentences, vectors, trained.key)
 
 
 @stage

@@ -1,14 +1,15 @@
 """
 A model folder: weights (safetensors), tokenizer, recipe, lineage and model card, and the model that they make.
 
-Nothing in it is executed when it is read.
+A transformer itself lies beside the other weights in the files of the `transformers` library; see `models.export`.
+Nothing in a folder is executed when it is read.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -16,9 +17,13 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_model, save_model
 from tokenizers import Tokenizer
+from torch import nn
 
+from models import export
+from models.closing import plain, stopping
 from models.method import Method, resolve
 from models.recipe import Recipe, parse
+from models.transformer import Transformer
 from models.trouble import MendableError
 
 WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = (
@@ -57,6 +62,8 @@ class Model:
         """
         Vectors of texts, [N, D] float32, in the order given.
 
+        Where the recipe's readout says `stop`, a text without a closing mark gets a full stop (`models.closing`).
+
         Raises:
             TypeError: not a list of texts.
         """
@@ -66,7 +73,9 @@ class Model:
         if wrong is not None:
             raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return self.encode_tokens([entry.ids or [0] for entry in encoded])
+        # A transformer sees the words around nothing; others need a word, the unknown one.
+        nothing = [] if self.recipe.encoder.kind == "transformer" else [0]
+        return self.encode_tokens([entry.ids or nothing for entry in encoded])
 
     def encode_tokens(self, ids: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """Vectors of texts that are vocabulary numbers already, [N, D] float32."""
@@ -83,16 +92,24 @@ class Model:
 
     def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
         length_L = torch.tensor([len(row) for row in ids])
-        ids_LT = torch.zeros(len(ids), int(length_L.max()), dtype=torch.int64)
+        ids_LT = torch.zeros(len(ids), max(1, int(length_L.max())), dtype=torch.int64)
         for at, row in enumerate(ids):
             ids_LT[at, : len(row)] = torch.tensor(row)
         return self.method.readout(ids_LT, length_L).numpy()
 
 
 def save(folder: Path, method: Method, tokenizer: str, lineage: Mapping[str, Any], card: str) -> None:
-    """Write a model folder; `tokenizer` is its JSON. Files that are there are replaced."""
+    """
+    Write a model folder; `tokenizer` is its JSON. Files that are there are replaced.
+
+    What a run has beside the model, a momentum queue, is left out.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(method, str(folder / WEIGHTS))
+    save_model(_own(method), str(folder / WEIGHTS))
+    tokenizer = plain(tokenizer)
+    if method.recipe.encoder.kind == "transformer":
+        export.write(folder, method, tokenizer)
+        tokenizer = export.tokenizer_for(method.recipe, tokenizer)
     (folder / TOKENIZER).write_text(tokenizer, encoding="utf-8")
     (folder / RECIPE).write_text(method.recipe.model_dump_json(indent=1), encoding="utf-8")
     (folder / LINEAGE).write_text(json.dumps(dict(lineage), indent=1, ensure_ascii=False), encoding="utf-8")
@@ -107,27 +124,64 @@ def load(path: str | Path) -> Model:
         FolderError: a file is missing or damaged; the message names it.
     """
     folder = Path(path)
-    missing = [name for name in (WEIGHTS, TOKENIZER, RECIPE, LINEAGE) if not (folder / name).is_file()]
+    _complain_of(folder, [name for name in (WEIGHTS, TOKENIZER, RECIPE, LINEAGE) if not (folder / name).is_file()])
+    try:
+        said = parse(json.loads((folder / RECIPE).read_text(encoding="utf-8")))
+        bodies = export.bodies(said, folder)
+        files = [place / name for place in bodies.values() for name in (export.CONFIG, export.BODY)]
+        _complain_of(folder, [str(file.relative_to(folder)) for file in files if not file.is_file()])
+        recipe = resolve(said, folder if bodies else None)
+        words = plain((folder / TOKENIZER).read_text(encoding="utf-8"))
+        lineage = json.loads((folder / LINEAGE).read_text(encoding="utf-8"))
+        method = _empty(recipe, Tokenizer.from_str(words), folder)
+        load_model(_own(method), str(folder / WEIGHTS))
+        for name, place in bodies.items():
+            _check_whole(cast(Transformer, method.tower(name)).whole, place / export.BODY)
+    except FolderError:
+        raise
+    except Exception as error:  # safetensors and tokenizers raise classes of their own
+        cause = " ".join(line.strip() for line in str(error).splitlines()[:2])  # torch lists every tensor
+        raise FolderError(f"{folder} is damaged: {cause}; copy it anew or train it again") from error
+    return Model(method.eval(), _tokenizer(method, words), lineage)
+
+
+def _complain_of(folder: Path, missing: list[str]) -> None:
     if missing:
         raise FolderError(
             f"{folder} is no model folder: no {', '.join(missing)}; give the folder that `firth retrain` names"
         )
-    try:
-        recipe = resolve(parse(json.loads((folder / RECIPE).read_text(encoding="utf-8"))))
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        lineage = json.loads((folder / LINEAGE).read_text(encoding="utf-8"))
-        method = _empty(recipe, tokenizer.get_vocab_size(), folder)
-        load_model(method, str(folder / WEIGHTS))
-    except Exception as error:  # safetensors and tokenizers raise classes of their own
-        cause = " ".join(line.strip() for line in str(error).splitlines()[:2])  # torch lists every tensor
-        raise FolderError(f"{folder} is damaged: {cause}; copy it anew or train it again") from error
+
+
+def _tokenizer(method: Method, words: str) -> Tokenizer:
+    """A tokenizer that cuts texts, and closes them if that is wanted."""
+    recipe = method.recipe
+    tokenizer = Tokenizer.from_str(stopping(words) if recipe.readout.stop else words)
     tokenizer.no_padding()
-    tokenizer.enable_truncation(recipe.tokenizer.most_tokens)
-    return Model(method.eval(), tokenizer, lineage)
+    encoders = [method.tower(name) for name in recipe.encoder.towers]
+    mosts = [export.most_tokens(recipe, encoder) for encoder in encoders if isinstance(encoder, Transformer)]
+    tokenizer.enable_truncation(min([recipe.tokenizer.most_tokens, *mosts]))
+    return tokenizer
 
 
-def _empty(recipe: Recipe, vocabulary: int, folder: Path) -> Method:
-    """A method of the right shapes; its numbers come from the file."""
+def _own(method: Method) -> nn.Module:
+    """What lies in our own file: the towers, of a transformer its head alone."""
+    rest = lambda tower: nn.ModuleDict({"head": tower.head}) if isinstance(tower, Transformer) else tower
+    towers = {name: rest(method.tower(name)) for name in method.recipe.encoder.towers}
+    return nn.ModuleDict({"towers": nn.ModuleDict(towers)})
+
+
+def _check_whole(body: nn.Module, file: Path) -> None:
+    """The library makes up what a file lacks; here that is damage. Shared numbers need to lie there once."""
+    with safe_open(str(file), framework="pt") as numbers:
+        there = set(numbers.keys())
+    known = {value.data_ptr() for name, value in body.state_dict().items() if name in there}
+    lacking = [name for name, value in body.state_dict().items() if value.data_ptr() not in known]
+    if lacking:
+        raise ValueError(f"{file.name} lacks {', '.join(lacking[:3])}")
+
+
+def _empty(recipe: Recipe, tokenizer: Tokenizer, folder: Path) -> Method:
+    """A method of the right shapes; its numbers come from the file, a transformer's are there already."""
     tables: dict[str, torch.Tensor] = {}
     with safe_open(str(folder / WEIGHTS), framework="pt") as weights:
         shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118  no iterator
@@ -136,4 +190,8 @@ def _empty(recipe: Recipe, vocabulary: int, folder: Path) -> Method:
         shape = shapes.get(f"towers.{tower}.words.weight")
         if table and table not in recipe.encoder.towers and shape:
             tables[table] = torch.zeros(*shape)
-    return Method(recipe, vocabulary, tables, torch.zeros(vocabulary))
+    words = tokenizer.get_vocab_size()
+    base = folder if recipe.encoder.kind == "transformer" else None
+    method = Method(recipe, words, tables, torch.zeros(words), tokenizer, base)
+    method.queues = nn.ModuleDict()
+    return method

@@ -107,6 +107,9 @@ class Encoder(nn.Module):
     drop: Dropout
     width: int
 
+    def share_head(self, other: "Encoder") -> None:
+        """Take another encoder's head in place of the own one, for encoders that have heads."""
+
     def readout(self, id_LT: Tensor, length_L: Tensor) -> Tensor:
         """Vectors [L, D] after training, where they are others than in training."""
         vector_LD: Tensor = self(id_LT, length_L)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from models.transformer import Transformer
-from models.views import special
 
 HIDDEN, CHANGED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
 
@@ -40,12 +39,12 @@ def hide(
         rate: chance of a token, or of a word, to be chosen.
         whole_words: pieces of one word are chosen together.
     Raises:
-        ValueError: the rate is no chance above 0; the tokenizer has no mask word.
+        ValueError: the rate is no chance above 0.
+        RecipeError: the tokenizer has no mask word.
     Source:
         Devlin et al. 2019, section 3.1; whole words as in the authors' later release.
     """
-    if not 0 < rate < 1:
-        raise ValueError(f"objective.rate is {rate}; a chance between 0 and 1")
+    check(rate=rate)
     real_LT = torch.arange(id_LT.shape[1], device=id_LT.device) < length_L[:, None]
     draw_LT = torch.rand(id_LT.shape, device=id_LT.device)
     if whole_words:
@@ -68,8 +67,9 @@ def told(encoder: Transformer, hidden: Hidden, length_L: Tensor) -> Tensor:
     """
     if not len(hidden.target_N):
         return torch.zeros((), device=length_L.device)
-    state_ND = encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT)
-    return nn.functional.cross_entropy(encoder.words_at(state_ND).float(), hidden.target_N, reduction="sum")
+    score_NV = encoder.words_at(encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT))
+    score_NV = score_NV.float() if score_NV.dtype == torch.bfloat16 else score_NV
+    return nn.functional.cross_entropy(score_NV, hidden.target_N, reduction="sum")
 
 
 def _word_starts(continues_LT: Tensor) -> Tensor:
@@ -81,10 +81,12 @@ def _word_starts(continues_LT: Tensor) -> Tensor:
 LANE_OBJECTIVES: dict[str, Callable[..., Hidden]] = {"mlm": hide}
 
 
-def check(encoder: Transformer) -> None:
+def check(*, rate: float, whole_words: bool = False) -> None:
     """
+    Refuse what `hide` would refuse.
+
     Raises:
-        ValueError: the tokenizer has no mask word.
+        ValueError: the rate is no chance above 0.
     """
-    if encoder.around.tokenizer is not None:
-        special(encoder.around.tokenizer, "mask")
+    if not 0 < rate < 1:
+        raise ValueError(f"objective.rate is {rate}; a chance between 0 and 1")

@@ -12,23 +12,25 @@ from torch import Tensor, nn
 
 from models.candidates import CANDIDATES, Rows, anchors, scores
 from models.lookup import Bag, Encoder, Words
-from models.masked import LANE_OBJECTIVES, Hidden, told
+from models.masked import LANE_OBJECTIVES, Hidden, check, told
 from models.objectives import OBJECTIVES
 from models.parts import bind, complete
 from models.queue import Queue
 from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer
 from models.recurrent import GRU
-from models.similarity import SIMILARITIES
+from models.similarity import SIMILARITIES, cosine
 from models.transformer import Around, Transformer
-from models.views import VIEWS
+from models.views import CUTS, VIEWS
 
 ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU, "transformer": Transformer}
 
 
-def resolve(recipe: Recipe) -> Recipe:
+def resolve(recipe: Recipe, base: Path | None = None) -> Recipe:
     """
     The same recipe with every option of every part filled in, so that it says all that decides the result.
 
+    Args:
+        base: folder of saved encoders; what the recipe starts from need not be there any more.
     Raises:
         RecipeError: an unknown part or option, the known ones are named; a value that a part refuses.
     """
@@ -46,7 +48,7 @@ def resolve(recipe: Recipe) -> Recipe:
     parts = {"encoder": whole, "terms": terms, "readout": readout, "view": views, "tokenizer": _tokenizer(recipe)}
     resolved = recipe.model_copy(update=parts)
     _check_views(resolved)
-    _try(resolved)
+    _try(resolved, base)
     return resolved
 
 
@@ -69,19 +71,33 @@ def _check_views(recipe: Recipe) -> None:
         raise RecipeError(f"{wrong[0]} is for encoder.kind = transformer; this encoder is {recipe.encoder.kind}")
 
 
-def _try(recipe: Recipe) -> None:
+def _try(recipe: Recipe, base: Path | None) -> None:
     """Build the method once without memory for its numbers, so that a wrong value shows before any work."""
     towers = recipe.encoder.towers
     named = {str(recipe.encoder.tower(tower).get("table", "")) for tower in towers}.difference(towers, [""])
     try:
         with torch.device("meta"):
-            method = Method(recipe, 2, {name: torch.zeros(2, 1) for name in named}, torch.zeros(2))
+            method = Method(recipe, 2, {name: torch.zeros(2, 1) for name in named}, torch.zeros(2), base=base)
             for term in method.summands:
                 term.similarity(torch.zeros(1, 1), torch.zeros(1, 1))
+        _try_options(recipe, method)
     except RecipeError:
         raise
     except (ValueError, RuntimeError) as error:
         raise RecipeError(f"recipe {recipe.name}: {error}") from None
+
+
+def _try_options(recipe: Recipe, method: "Method") -> None:
+    """Call what looks at its options only when it is called."""
+    nothing, one_B = torch.zeros(0, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
+    for summand in method.summands:
+        summand.candidates(Rows(torch.zeros(1, dtype=torch.uint8), one_B, -one_B[:, None]), nothing, torch.zeros(1, 1))
+    for view in recipe.view:
+        if view.kind in CUTS:
+            CUTS[view.kind](one_B, 1, 1, **view.options)
+    for term in recipe.terms:
+        if not term.candidates:
+            check(**term.objective.options)
 
 
 def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
@@ -249,16 +265,19 @@ class Method(nn.Module):
         How well right texts answer left ones in the geometry that was trained, [M, N]; larger is better.
 
         Args:
-            left_MD, right_ND: readouts; a term compares its own towers' stretches, and the terms add by weight.
+            left_MD, right_ND: readouts; a term compares its own towers' stretches, and the terms add by weight. Where
+                no term compares what is read out, as with masked words alone, it is the cosine.
         """
         start, stretch = 0, {}
         for name, width in self.widths():
             stretch[name] = slice(start, start + width)
             start += width
+        # A tower may be thrown away after training.
+        kept = [term for term in self.summands if term.anchor in stretch and term.candidate in stretch]
+        if not kept:
+            return cosine(left_MD, right_ND)
         total = torch.zeros(len(left_MD), len(right_ND))
-        for term in self.summands:
-            if term.anchor not in stretch or term.candidate not in stretch:
-                continue  # a tower that is thrown away after training
+        for term in kept:
             total += term.weight * term.similarity(
                 left_MD[:, stretch[term.anchor]], right_ND[:, stretch[term.candidate]]
             )

@@ -1,5 +1,7 @@
 """Models of the `transformers` library: from a folder, from the hub, or a new BERT of a few numbers."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +75,7 @@ def opened(
             **shares,
         )
         return kind.from_config(config, **bare)
-    config = AutoConfig.from_pretrained(folder, **shares)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **shares)
     if config.vocab_size < vocabulary:
         raise ValueError(
             f"the model in {folder} has {config.vocab_size} words, the tokenizer {vocabulary}; use the model's own: "
@@ -82,7 +84,24 @@ def opened(
     bare = bare if config.model_type in WITH_POOLER else {}
     if torch.get_default_device().type == "meta":
         return kind.from_config(config, **bare)
-    return kind.from_pretrained(folder, config=config, dtype=torch.float32, **bare)
+    with quiet():
+        return kind.from_pretrained(folder, config=config, dtype=torch.float32, trust_remote_code=False, **bare)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No bars, and no report of the weights that a folder has beside those that are wanted."""
+    from transformers.utils import logging
+
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
 
 
 def first_position(body: Any) -> int:

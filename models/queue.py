@@ -33,8 +33,7 @@ class Queue(nn.Module):
         super().__init__()
         self.momentum = momentum
         self.slow = copy.deepcopy(encoder).requires_grad_(False)
-        if hasattr(encoder, "head"):
-            self.slow.head = encoder.head  # the average is taken of the encoder alone
+        self.slow.share_head(encoder)  # the average is taken of the encoder alone
         width = encoder.width
         self.register_buffer("vector_MD", torch.zeros(size, width))
         self.register_buffer("group_M", torch.zeros(size, dtype=torch.int64))

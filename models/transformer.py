@@ -97,6 +97,7 @@ class Transformer(Encoder):
         _sparse(self.body)
         self.views = [_View.of(choice, self.around.tokenizer) for choice in self.around.views or (Choice(kind="none"),)]
         self._check(pooling, "encoder.pooling")
+        self._check_parts(head)
         self._check(self.around.readout.pooling or pooling, "readout.pooling")
         self._keep: Tensor | None = None
         self._continues: Tensor | None = None
@@ -113,9 +114,9 @@ class Transformer(Encoder):
             id_LT: vocabulary numbers without special words; whatever stands behind a text's end is not read.
             length_L: int64 number of tokens of each text.
             shared: not used.
-            view_L: which view each row is; None: all the first.
+            view_L: which view each row is; None: all the first. A single view is that of all rows.
         """
-        view_L = torch.zeros_like(length_L) if view_L is None else view_L.long()
+        view_L = torch.zeros_like(length_L) if view_L is None or len(self.views) == 1 else view_L.long()
         return self._vectors(id_LT, length_L, view_L, self.pooling, use_head=True, denoise=True)
 
     def readout(self, id_LT: Tensor, length_L: Tensor) -> Tensor:
@@ -133,6 +134,13 @@ class Transformer(Encoder):
             given["position_ids"] = position_LS + first_position(self.body)
         out = self.body(**given, output_hidden_states=both)
         return tuple(out.hidden_states[-2:]) if both else (out.last_hidden_state,)
+
+    def share_head(self, other: Encoder) -> None:
+        """Take another transformer's head in place of the own one."""
+        assert isinstance(other, Transformer)
+        self.head = other.head
+        if self.head_kind in MASKED:
+            self.whole.cls.predictions.transform = other._transform()
 
     def words_at(self, state_ND: Tensor) -> Tensor:
         """Scores [N, V] of the words at some states: the head of a masked-word model."""
@@ -161,7 +169,7 @@ class Transformer(Encoder):
         Number of the mask word.
 
         Raises:
-            ValueError: there is none.
+            RecipeError: there is none.
         """
         return special(self.around.tokenizer, "mask") if self.around.tokenizer else 0
 
@@ -224,29 +232,32 @@ class Transformer(Encoder):
         frozen = any(view.frozen for view in self.views)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             if self.views[0].delta == "x-tokens":
-                unknown_UT = torch.full((len(length_U), int(length_U.max())), self._unknown(), device=length_L.device)
+                most = max(1, int(length_U.max()))
+                unknown_UT = torch.full((len(length_U), most), self._unknown(), device=length_L.device)
                 id_US, whole_U, mask_U = self.around_text(unknown_UT, length_U, view_U)
                 position_US = None
             else:
                 none_U = torch.zeros_like(length_U)
                 id_US, whole_U, mask_U = self.around_text(length_U[:, None], none_U, view_U)
                 place_S = torch.arange(id_US.shape[1], device=length_L.device)
-                before_U = torch.tensor([len(view.frame.before) for view in self.views])[view_U].to(length_L.device)
+                before_V = torch.tensor([len(view.frame.before) for view in self.views], device=length_L.device)
+                before_U = before_V[view_U]
                 position_US = place_S + length_U[:, None] * (place_S >= before_U[:, None])
                 position_US = position_US.where(place_S < whole_U[:, None], 0)
             vector_UD = _pooled(self.states(id_US, whole_U, position_US), whole_U, mask_U, pooling)
         return vector_UD[of_L]
 
     def _positions(self, whole_L: Tensor, view_L: Tensor, most: int) -> Tensor | None:
-        if not any(view.shuffled for view in self.views):
+        """Position numbers, [L, S]; None: as they stand. After training nothing is shuffled."""
+        if not self.training or not any(view.shuffled for view in self.views):
             return None
         shuffled = torch.tensor([view.shuffled for view in self.views], device=whole_L.device)
         place_LS = torch.arange(most, device=whole_L.device).expand(len(whole_L), most)
         return shuffle(whole_L, most).where(shuffled[view_L][:, None], place_LS)
 
     def _kept(self, whole_L: Tensor, view_L: Tensor, most: int) -> Tensor | None:
-        """What stays of the embeddings, [L, S, D]; None: all."""
-        if not any(view.cut for view in self.views):
+        """What stays of the embeddings, [L, S, D]; None: all, as always after training."""
+        if not self.training or not any(view.cut for view in self.views):
             return None
         keep_LSD = torch.ones(len(whole_L), most, self.width, dtype=torch.bool, device=whole_L.device)
         for number, view in enumerate(self.views):
@@ -270,6 +281,15 @@ class Transformer(Encoder):
 
     def _transform(self) -> nn.Module:
         return cast(nn.Module, self.whole.cls.predictions.transform)
+
+    def _check_parts(self, head: str) -> None:
+        kind, words = self.body.config.model_type, getattr(self.whole, "cls", None)
+        if head in MASKED and not hasattr(getattr(words, "predictions", None), "transform"):
+            raise ValueError(f'encoder.head is "{head}", which only models like BERT have; this is {kind}: use "mlp"')
+        if self.around.masked and words is None and not hasattr(self.whole, "lm_head"):
+            raise ValueError(f"a term tells masked words, but where {kind} models tell them is not known; use another")
+        if any(view.cut for view in self.views) and not hasattr(self.body, "embeddings"):
+            raise ValueError(f"view: {kind} models have no embeddings to cut from; use shuffle, template or none")
 
     def _check(self, pooling: str, where: str) -> None:
         if pooling not in POOLINGS:
@@ -319,6 +339,11 @@ def _sparse(body: Any) -> None:
     body.get_input_embeddings().sparse = True
 
 
+def _full(state: Tensor) -> Tensor:
+    """Differences and means of bf16 numbers would lose what little they hold."""
+    return state.float() if state.dtype == torch.bfloat16 else state
+
+
 def _exact(body: nn.Module) -> torch.dtype:
     return torch.float64 if next(body.parameters()).dtype == torch.float64 else torch.float32
 
@@ -327,9 +352,8 @@ def _pooled(states: tuple[Tensor, ...], length_L: Tensor, mask_L: Tensor, poolin
     last_LSD = states[-1]
     if pooling in ("first", "mask"):
         place_L = torch.zeros_like(length_L) if pooling == "first" else mask_L
-        return last_LSD[torch.arange(len(length_L), device=length_L.device), place_L]
-    state_LSD = (states[0] + states[1]) / 2 if pooling == "mean-last-two" else last_LSD
-    state_LSD = state_LSD.float() if state_LSD.dtype == torch.bfloat16 else state_LSD
+        return _full(last_LSD[torch.arange(len(length_L), device=length_L.device), place_L])
+    state_LSD = _full((states[0] + states[1]) / 2 if pooling == "mean-last-two" else last_LSD)
     real_LS1 = _real(length_L, state_LSD.shape[1])[:, :, None]
     return state_LSD.where(real_LS1, 0.0).sum(dim=1) / length_L[:, None]
 

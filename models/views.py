@@ -14,6 +14,8 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from models.recipe import RecipeError
+
 SLOT, MASK = "[X]", "[MASK]"  # as templates write them; the tokenizer's own mask word may have another name
 NAMES = {"first": ("[CLS]", "<s>"), "last": ("[SEP]", "</s>"), "mask": (MASK, "<mask>")}
 
@@ -134,7 +136,7 @@ def frame(text: str | None, tokenizer: Tokenizer) -> Frame:
     The numbers around a text: the tokenizer's first and last word, and those of a template between.
 
     Raises:
-        ValueError: the tokenizer lacks a special word.
+        RecipeError: the tokenizer lacks a special word.
     """
     first, last = special(tokenizer, "first"), special(tokenizer, "last")
     if text is None:
@@ -180,25 +182,27 @@ def special(tokenizer: Tokenizer, role: str) -> int:
     Number of the first, last or mask word.
 
     Raises:
-        ValueError: there is none.
+        RecipeError: there is none.
     """
     found = [number for name in NAMES[role] if (number := tokenizer.token_to_id(name)) is not None]
     if not found:
-        raise ValueError(
+        raise RecipeError(
             f"the tokenizer has no {' or '.join(NAMES[role])}; use one that has, as tokenizer.kind=wordpiece makes it"
         )
     return found[0]
 
 
 def _numbers(part: str, mask: int, tokenizer: Tokenizer) -> list[int]:
-    encode: Callable[[str], Sequence[int]] = lambda words: (
-        tokenizer.encode(words, add_special_tokens=False).ids if words.strip() else []
-    )
-    pieces = part.split(MASK)
-    numbers = list(encode(pieces[0]))
-    for piece in pieces[1:]:
-        numbers += [mask, *encode(piece)]
-    return numbers
+    first, *rest = (_encoded(piece, tokenizer) for piece in part.split(MASK))
+    return first + [number for piece in rest for number in (mask, *piece)]
+
+
+def _encoded(words: str, tokenizer: Tokenizer) -> list[int]:
+    """Numbers of some words, without what a tokenizer may fill a text up with."""
+    if not words.strip():
+        return []
+    entry = tokenizer.encode(words, add_special_tokens=False)
+    return [number for number, real in zip(entry.ids, entry.attention_mask, strict=True) if real]
 
 
 def _share(rate: float) -> float:

@@ -2,16 +2,18 @@
 The training set in the order in which it will be read.
 
 An epoch is made in two passes: every shard's documents are cut into runs of neighbouring sentences and scattered to
-buckets, then each bucket is shuffled by runs and packed into batches of equal rows. One bucket is in memory at a time,
-and one file on disk belongs to each. The order depends on the seed, the epoch and the corpus, and on nothing else.
+buckets, then each bucket is shuffled by runs and packed into batches of equal rows. An example, whose rows stand
+together, is a run of its own. One bucket is in memory at a time, and one file on disk belongs to each. The order, and
+what augmentation draws, depends on the seed, the epoch and the corpus, and on nothing else.
 """
 
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -22,13 +24,19 @@ import pyarrow.parquet as pq
 
 from models.recipe import Batches
 from models.trouble import MendableError
+from pipeline import examples
 from pipeline.cluster import scratch
+from pipeline.examples import Examples
+from pipeline.runs import answered, shard_runs
 from pipeline.store import Piece, Store, piece_key
-from pipeline.tables import BATCHES, BOTH, FILLER, HELD_OUT, schema
+from pipeline.tables import BATCHES, FILLER, HELD_OUT, schema
 
 BATCHES_VERSION = 1
 HELD_OUT_VERSION = 1
 GROUP_ROWS = 6_000  # rows of a row group, about: groups of 64 rows cost 10 times the reading time
+NOUNS = {2: "pairs", 3: "triples"}  # what an example is called, by its rows
+
+Answer = Callable[[pl.DataFrame, int], pl.DataFrame]  # rows of whole batches and a batch's size -> table batches
 
 
 class BatchesError(MendableError, ValueError):
@@ -37,12 +45,13 @@ class BatchesError(MendableError, ValueError):
 
 @dataclass(frozen=True)
 class Source:
-    """What batches are made of: for each shard number its sentences, tokens (row-aligned) and pairs."""
+    """What batches are made of: for each shard number its sentences, tokens (row-aligned) and pairs; and how."""
 
     sentences: Mapping[int, Piece]
     tokens: Mapping[int, Piece]
     pairs: Mapping[int, Piece]
     held_out: Piece
+    examples: Examples | None = None  # None: runs of neighbours
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
@@ -64,8 +73,10 @@ def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
 
 def plan_key(settings: Batches, seed: int, source: Source) -> str:
     """The key that all epochs of a training set share; lanes are cut when the batches are read."""
-    what = settings.model_dump(exclude={"lane_rows"})
-    return piece_key("batches", BATCHES_VERSION, [what, seed], source.keys())
+    what = [settings.model_dump(exclude={"lane_rows"}), seed]
+    if source.examples:
+        what = [settings.model_dump(exclude={"lane_rows", "run"}), seed, source.examples.record()]
+    return piece_key("batches", BATCHES_VERSION, what, source.keys())
 
 
 def epoch_key(plan: str, epoch: int) -> str:
@@ -78,12 +89,17 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     The batches of one epoch as a piece; made if absent.
 
     Raises:
-        BatchesError: fewer training sentences than a batch has rows, or none with a right answer.
+        BatchesError: fewer rows than a batch has, or none with a right answer.
+        RecipeError: a batch does not hold whole examples.
     """
     key = epoch_key(plan_key(settings, seed, source), number)
     found = store.piece("batches", key)
     if found:
         return found
+    views, answer = source.examples.views if source.examples else 0, answered
+    if views:
+        examples.check_rows(settings.rows, views)
+        answer = partial(examples.answered, views=views)
     with (
         store.part("batches", key, inputs=source.keys()) as part,
         _Writer(store.path(part.file), settings.rows) as writer,
@@ -91,62 +107,30 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     ):
         left = pl.DataFrame()
         for bucket in buckets:
-            left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, writer)
-        _finish(left, settings.rows, writer)
-        _check(writer, len(left), settings.rows)
+            left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, answer, writer)
+        _finish(left, settings.rows, answer, writer)
+        _check(writer, len(left), settings.rows, views)
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
     assert part.piece is not None
     return part.piece
 
 
-def _check(writer: "_Writer", left: int, rows: int) -> None:
+def _check(writer: "_Writer", left: int, rows: int, views: int) -> None:
     if writer.batches == 0:
         remedy = f"set batches.rows to at most {left}, or give" if left > 1 else "give"
-        raise BatchesError(f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text")
-    if writer.counts["anchors"] == 0:
+        if views < 2:
+            raise BatchesError(f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text")
+        noun = NOUNS[views]
+        raise BatchesError(
+            f"the corpus gives {left} training rows = {left // views} {noun}, a batch has {rows} rows = "
+            f"{rows // views} {noun}: {remedy} more text"
+        )
+    if writer.counts["anchors"] == 0 and views == 0:
         raise BatchesError(
             "no training sentence has a right answer in its batch; give documents of several sentences each, or raise "
             "batches.run"
         )
-
-
-def shard_runs(
-    sentences: pl.DataFrame,
-    tokens: pl.DataFrame,
-    pairs: pl.DataFrame,
-    held_out: pl.Series,
-    shard: int,
-    run: int,
-    draw: np.random.Generator,
-) -> pl.DataFrame:
-    """
-    A shard's training rows, cut into runs of at most `run` neighbours; the first cut of each stretch is drawn anew.
-
-    Returns:
-        One row a sentence, in order: the columns of `batches` without `answers`, `positives` (texts), `run` (number of
-        the run in this shard).
-    """
-    positives = pairs.group_by("anchor", maintain_order=True).agg("positive")
-    rows = pl.concat([sentences.with_row_index("row"), tokens], how="horizontal")
-    rows = rows.join(positives, left_on="row", right_on="anchor", how="left", maintain_order="left")
-    rows = rows.filter(~pl.col("held_out") & ~pl.col("group").is_in(held_out.implode()))
-    first = (pl.col("document") != pl.col("document").shift(1)) | (pl.col("place") != pl.col("place").shift(1) + 1)
-    rows = rows.with_columns(stretch=first.fill_null(True).cum_sum())
-    offset = pl.Series("offset", draw.integers(0, run, size=cast(int, rows["stretch"].max() or 0) + 1), dtype=pl.UInt32)
-    inside = pl.int_range(pl.len(), dtype=pl.UInt32).over("stretch")
-    rows = rows.with_columns(inside=inside, offset=offset.gather(rows["stretch"])).with_columns(
-        cut=(pl.col("inside") + pl.col("offset")) // run
-    )
-    new_run = (pl.col("stretch") != pl.col("stretch").shift(1)) | (pl.col("cut") != pl.col("cut").shift(1))
-    text = lambda column: column.cast(pl.UInt64) + (shard << 32)
-    return rows.select(
-        text=text(pl.col("row")),
-        tokens="tokens",
-        group="group",
-        positives=pl.col("positive").fill_null([]).list.eval(text(pl.element())),
-        run=(new_run.fill_null(True).cum_sum() - 1).cast(pl.UInt32),
-    )
 
 
 def _scattered(
@@ -154,17 +138,14 @@ def _scattered(
 ) -> Generator[pl.DataFrame, None, None]:
     """Pass one, then each bucket's rows in an order of runs that is drawn for it."""
     groups = store.read(source.held_out)["group"]
-    rows = sum(piece.rows for piece in source.sentences.values())
-    buckets = -(-rows // settings.bucket_rows)
+    buckets = -(-_most_rows(source) // settings.bucket_rows)
     folder = Path(tempfile.mkdtemp(prefix="firth-batches-", dir=scratch()))
     try:
         waiting: list[pl.DataFrame] = []
         for shard in sorted(source.sentences):
-            draw = np.random.default_rng([seed, number, shard])
-            sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
-            pieces = store.read(source.tokens[shard]), store.read(source.pairs[shard], ["anchor", "positive"])
-            runs = shard_runs(sentences, *pieces, groups, shard, settings.run, draw)
-            counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
+            entropy = (seed, number, shard)
+            draw = np.random.default_rng(entropy)
+            runs = _shard(store, settings.run, source, groups, entropy, draw, counts)
             if len(runs):
                 waiting.append(_drawn(runs, buckets, draw))
             if sum(map(len, waiting)) >= settings.bucket_rows:
@@ -173,9 +154,41 @@ def _scattered(
         _scatter(waiting, folder)
         for bucket in range(buckets):
             if (folder / str(bucket)).exists():
-                yield _gathered(folder / str(bucket)).sort("order", "text").drop("order")
+                yield _gathered(folder / str(bucket)).sort("order", maintain_order=True).drop("order")
     finally:
         shutil.rmtree(folder)
+
+
+def _most_rows(source: Source) -> int:
+    """Rows of an epoch, if none were held out."""
+    paired = source.examples is not None and source.examples.views > 1
+    pieces = source.pairs if paired else source.sentences
+    return sum(piece.rows for piece in pieces.values()) * (source.examples.views if source.examples else 1)
+
+
+def _shard(
+    store: Store,
+    run: int,
+    source: Source,
+    groups: pl.Series,
+    entropy: tuple[int, int, int],
+    draw: np.random.Generator,
+    counts: dict[str, int],
+) -> pl.DataFrame:
+    """A shard's rows with their runs; the last of `entropy` is its number."""
+    shard = entropy[-1]
+    sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
+    tokens = store.read(source.tokens[shard])
+    if source.examples is None:
+        pairs = store.read(source.pairs[shard], ["anchor", "positive"])
+        runs = shard_runs(sentences, tokens, pairs, groups, shard, run, draw)
+        counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
+        return runs
+    pairs = store.read(source.pairs[shard])
+    rows, dropped = examples.shard_rows(store, source.examples, sentences, tokens, pairs, groups, entropy)
+    for name, times in dropped.items():
+        counts[name] = counts.get(name, 0) + times
+    return rows
 
 
 def _drawn(runs: pl.DataFrame, buckets: int, draw: np.random.Generator) -> pl.DataFrame:
@@ -204,46 +217,23 @@ def _gathered(path: Path) -> pl.DataFrame:
     return pl.concat(parts)
 
 
-def _pack(rows: pl.DataFrame, size: int, writer: "_Writer") -> pl.DataFrame:
+def _pack(rows: pl.DataFrame, size: int, answer: Answer, writer: "_Writer") -> pl.DataFrame:
     """Write all whole batches of some rows; returns the rows that are left."""
     whole = len(rows) // size * size
     if whole:
-        writer.write(answered(rows.head(whole), size))
+        writer.write(answer(rows.head(whole), size))
     return rows.slice(whole)
 
 
-def _finish(left: pl.DataFrame, size: int, writer: "_Writer") -> None:
+def _finish(left: pl.DataFrame, size: int, answer: Answer, writer: "_Writer") -> None:
     """The last batch, filled up, so that all epochs have equally many; left out where it would be the only one."""
     if left.is_empty() or writer.batches == 0:
         return
-    batch = answered(left, size)
-    columns = ("text", "tokens", "side", "group", "answers")
-    filler = pl.DataFrame(
-        {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]]},
-        schema=schema(BATCHES, columns),
-    )
+    batch = answer(left, size)
+    empty = {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]], "view": [0], "hard": [[]]}
+    values = {name: empty[name] for name in batch.columns}
+    filler = pl.DataFrame(values, schema=schema(BATCHES, batch.columns))
     writer.write(pl.concat([batch, filler.select(pl.all().gather([0] * (size - len(batch))))]))
-
-
-def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
-    """
-    Rows in batches of `size`, with the row numbers of those of their positives that are in the same batch.
-
-    Args:
-        rows: columns text, tokens, group, positives (texts).
-    Returns:
-        Table `batches`; the answers of a row ascend.
-    """
-    numbered = rows.with_row_index("at").with_columns(batch=pl.col("at") // size, row=pl.col("at") % size)
-    wanted = numbered.select("at", "batch", text="positives").explode("text", empty_as_null=True).drop_nulls("text")
-    found = wanted.join(numbered.select("batch", "text", "row"), on=["batch", "text"], how="inner")
-    answers = found.sort("at", "row").group_by("at", maintain_order=True).agg(answers=pl.col("row").cast(pl.UInt16))
-    whole = numbered.join(answers, on="at", how="left", maintain_order="left")
-    return BATCHES.check(
-        whole.with_columns(pl.col("answers").fill_null([]), side=pl.lit(BOTH, pl.UInt8)).select(
-            "text", pl.col("tokens"), "side", "group", "answers"
-        )
-    )
 
 
 class _Writer:

@@ -38,13 +38,21 @@ def documents(records: pl.DataFrame, corpus: Corpus, forgotten: frozenset[str] =
     return tables.DOCUMENTS.check(records.join(known, on="id", how="inner", maintain_order="left"))
 
 
-def sentences(documents: pl.DataFrame) -> pl.DataFrame:
+def sentences(documents: pl.DataFrame, whole: bool = False) -> pl.DataFrame:
     """
     Sentences of each record, white space collapsed.
 
     A piece without letter or digit is dropped and leaves a gap in `place`; so does a record that is missing from its
     document. Only sentences whose places follow each other are neighbours.
+
+    Args:
+        documents: table `documents`.
+        whole: each record is one sentence and keeps its place, as the texts of labelled examples do.
     """
+    if whole:
+        records = documents.select("document", "place", "held_out", "language", "text", record="place")
+        texts = _collapsed(records["text"])
+        return tables.SENTENCES.check(records.with_columns(texts, group=group(texts)))
     records = documents.select("document", "held_out", "language", record="place", lost=_records_lost_before())
     cut = list(map(sentencex.segment, documents["language"], documents["text"]))
     lengths = pl.Series([len(texts) for texts in cut], dtype=pl.UInt32())

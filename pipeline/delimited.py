@@ -33,7 +33,7 @@ def raw(name: str, data: bytes, tabs: bool, corpus: Corpus) -> pl.DataFrame:
     numbers = pl.int_range(1, len(table) + len(bad) + 1, eager=True)
     good = rows.from_columns(name, numbers.filter(~numbers.is_in(aside)), columns, corpus)
     if not tabs and data.count(b'"') % 2 and len(good):
-        good = _open_quote(good)
+        good = _open_quote(good, corpus)
     lost = pl.DataFrame(
         {"source": [name] * len(bad), "row": aside, "reason": [b[1] for b in bad], "excerpt": [b[2] for b in bad]},
         schema_overrides=rows.RAW,
@@ -48,12 +48,13 @@ def _table(name: str, data: bytes, tabs: bool, corpus: Corpus, put_aside: object
     try:
         header = csv.open_csv(pa.BufferReader(data), read, peek, csv.ConvertOptions(check_utf8=False)).schema.names
         rows.check_columns(name, corpus, header)
-        wanted = [*rows.named(corpus), *(["id"] if "id" in header and not corpus.document else [])]
+        wanted = list(dict.fromkeys([*rows.named(corpus), *rows.naming(corpus, header)]))
+        wanted = [column for column in wanted if column != "file"]
         if twice := [column for column in wanted if header.count(column) > 1]:
             raise SourceError(f"{name}: column {twice[0]} is there twice; header: {', '.join(header)}; rename one")
         as_bytes = csv.ConvertOptions(
             check_utf8=False,
-            include_columns=list(dict.fromkeys(wanted)),
+            include_columns=wanted,
             column_types=dict.fromkeys(wanted, pa.binary()),
         )
         return csv.read_csv(pa.BufferReader(data), read, parse, as_bytes)
@@ -61,9 +62,10 @@ def _table(name: str, data: bytes, tabs: bool, corpus: Corpus, put_aside: object
         raise SourceError(f"{name}: cannot be read as CSV: {error}; mend the file or move it away") from None
 
 
-def _open_quote(frame: pl.DataFrame) -> pl.DataFrame:
+def _open_quote(frame: pl.DataFrame, corpus: Corpus) -> pl.DataFrame:
     """A quote that is never closed swallows the rest of the file: put that last row aside."""
     last = pl.col("row") == frame["row"].max()
-    swallowed = last & pl.col("text").str.contains("\n", literal=True)
+    texts = [f"text {i}" for i in range(len(corpus.texts))] or ["text"]
+    swallowed = last & pl.any_horizontal(pl.col(texts).str.contains("\n", literal=True))
     reason = pl.lit("a quote is opened and never closed, and holds all lines to the end of the file; close it")
     return frame.with_columns(reason=pl.when(swallowed).then(reason).otherwise("reason"))

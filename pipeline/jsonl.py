@@ -47,8 +47,7 @@ def raw(name: str, data: bytes, first_row: int, corpus: Corpus) -> pl.DataFrame:
     there = set().union(*(value for _, value, _ in parsed if value))
     if parsed and first_row == 1 and any(value for _, value, _ in parsed):
         rows.check_columns(name, corpus, list(there))
-    default = ("id",) if "id" in there else ("file",)
-    document = corpus.document or default
+    document = rows.naming(corpus, there) or (() if corpus.texts else ("file",))
     columns = list(zip(*(_row(name, item, document, corpus) for item in parsed), strict=True))
     schema = rows.schema(corpus)
     return pl.DataFrame(dict(zip(schema, columns, strict=True)) if columns else None, schema=schema)
@@ -60,12 +59,12 @@ def _ranges(stream: BufferedReader, file: files.File, corpus: Corpus) -> Iterato
         stop = file.size
         if corpus.scattered == "refuse" and start + corpus.shard_bytes < file.size:
             stream.seek(start + corpus.shard_bytes)
-            stop = _change(stream, corpus.document or ("id",))
+            stop = _change(stream, corpus)
         yield start, stop
         start = stop
 
 
-def _change(stream: BufferedReader, document: tuple[str, ...]) -> int:
+def _change(stream: BufferedReader, corpus: Corpus) -> int:
     """Where the first whole line begins whose document is not that of the line before; lines of none go with it."""
     stream.readline()
     before: Any = None
@@ -73,7 +72,10 @@ def _change(stream: BufferedReader, document: tuple[str, ...]) -> int:
     while line := stream.readline():
         value = _loads(line)
         if isinstance(value, dict):
+            document = rows.naming(corpus, value)
             here = [value.get(column) for column in document if column != "file"]
+            if corpus.texts and not document:
+                here = [at]  # each row is a document
             if before is not None and here != before:
                 return at
             before = here
@@ -112,34 +114,33 @@ def _parsed(data: bytes, first_row: int) -> Iterator[tuple[int, dict[str, Any] |
 
 
 def _row(name: str, item: tuple[int, Any, bytes | str], document: tuple[str, ...], corpus: Corpus) -> Row:
-    """One raw row: source, row, id, title, language, text, reason, excerpt, order columns."""
+    """One raw row, its values in the order of `rows.schema`."""
     row, value, line = item
-    nothing = (None,) * len(corpus.order)
     if value is None:
-        return name, row, None, None, None, None, _why(line), rows.excerpt(line), *nothing
+        return _unusable(name, row, line, _why(line), corpus)
     keys = [name if column == "file" else _plain(value.get(column)) for column in document]
-    text, reason = value.get(corpus.text), None
-    if None in keys or "" in keys:
-        reason = f"no value in document column {', '.join(document)}; fill it in"
-    elif text is not None and not isinstance(text, str):
-        reason = f"{corpus.text} is {type(text).__name__}, should be a string; quote it"
-    known = "/".join(keys) if None not in keys and "" not in keys else None  # type: ignore[arg-type]
+    texts = [value.get(column) for column in rows.texts(corpus)]
+    is_named, reason = None not in keys and "" not in keys, None
+    known = ("/".join(map(str, keys)) if keys else f"{name}#{row}") if is_named else None
+    if not is_named:
+        reason = rows.unnamed(corpus, document)
+    elif odd := [i for i, text in enumerate(texts) if not isinstance(text, str | None)]:
+        column = f"column `{corpus.texts[odd[0]]}`" if corpus.texts else corpus.text
+        reason = f"{column} is {type(texts[odd[0]]).__name__}, should be a string; quote it"
+    texts = [text if isinstance(text, str) else None for text in texts]
+    more = [_plain(value.get(column)) for column in corpus.order] + (texts if corpus.texts else [])
+    more += [_plain(value.get(corpus.label))] if corpus.label else []
     rest = (_plain(value.get(corpus.title)), _plain(value.get(corpus.language_column)))
-    order = tuple(_plain(value.get(column)) for column in corpus.order)
-    whole = (name, row, known, *rest, text if isinstance(text, str) else None, reason, None, *order)
+    whole = (name, row, known, *rest, None if corpus.texts else texts[0], reason, None, *more)
     if "\\u" in (line if isinstance(line, str) else line.decode(errors="replace")) and not _sound(whole):
-        return (
-            name,
-            row,
-            None,
-            None,
-            None,
-            None,
-            "half of a surrogate pair; write the text as UTF-8",
-            rows.excerpt(line),
-            *nothing,
-        )
-    return whole if reason is None else (*whole[:7], rows.excerpt(line), *order)
+        return _unusable(name, row, line, "half of a surrogate pair; write the text as UTF-8", corpus)
+    return whole if reason is None else (*whole[:7], rows.excerpt(line), *more)
+
+
+def _unusable(name: str, row: int, line: bytes | str, reason: str, corpus: Corpus) -> Row:
+    """A raw row of which nothing can be used."""
+    told = {"source": name, "row": row, "reason": reason, "excerpt": rows.excerpt(line)}
+    return tuple(told.get(column) for column in rows.schema(corpus))
 
 
 def _plain(value: Any) -> str | None:

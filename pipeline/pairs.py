@@ -1,4 +1,11 @@
-"""Which texts belong together."""
+"""
+Which texts belong together.
+
+Of an *example* all texts stand next to each other in a batch: `views` says how many rows it has there. Neighbours make
+no examples but runs of sentences, each of which stands in a batch once.
+"""
+
+from collections.abc import Callable
 
 import polars as pl
 
@@ -42,4 +49,69 @@ def _beside(rows: pl.LazyFrame, step: int) -> pl.LazyFrame:
     return pair.drop_nulls()
 
 
-PAIRINGS = {"neighbours": neighbours}
+def single(sentences: pl.DataFrame) -> pl.DataFrame:
+    """
+    Pair each sentence with itself: what differs is how its two rows are augmented or encoded.
+
+    Args:
+        sentences: rows of table `sentences`; row numbers are theirs.
+    Returns:
+        Table `pairs`; `distance` is 0.
+    Source:
+        Gao, Yao and Chen 2021, section 3: dropout as the only difference.
+    """
+    row = pl.int_range(pl.len(), dtype=pl.UInt32)
+    return PAIRS.check(sentences.select(anchor=row, positive=row, distance=pl.lit(0, pl.Int8)))
+
+
+def pairs(sentences: pl.DataFrame) -> pl.DataFrame:
+    """
+    Pair the sentences of a document two by two: place 0 with 1, 2 with 3; a place whose partner is missing has no pair.
+
+    Args:
+        sentences: rows of table `sentences`, sorted; row numbers are theirs.
+    Returns:
+        Table `pairs`; `distance` is 1.
+    """
+    return PAIRS.check(_examples(sentences, 2))
+
+
+def triples(sentences: pl.DataFrame) -> pl.DataFrame:
+    """
+    Take the sentences of a document three by three: an anchor, its positive and a hard negative of its own.
+
+    Args:
+        sentences: rows of table `sentences`, sorted; row numbers are theirs.
+    Returns:
+        Table `pairs` with `negative`; a triple of which a place is missing is left out.
+    Source:
+        Gao, Yao and Chen 2021, equation 5: contradictions as hard negatives.
+    """
+    return PAIRS.check(_examples(sentences, 3))
+
+
+def none(sentences: pl.DataFrame) -> pl.DataFrame:
+    """No pairs: each sentence is an example of its own, as for masked words."""
+    return PAIRS.empty().drop("negative")
+
+
+def _examples(sentences: pl.DataFrame, views: int) -> pl.DataFrame:
+    """Rows at places k v, k v + 1, ... of one document, where all of them are there."""
+    rows = sentences.lazy().select("document", "place").with_row_index("row")
+    beside = lambda step: (
+        (pl.col("document").shift(-step) == pl.col("document"))
+        & (pl.col("place").shift(-step) == pl.col("place") + step)
+    )
+    whole = rows.filter(pl.col("place") % views == 0, *(beside(step) for step in range(1, views)))
+    named = {name: pl.col("row") + step for step, name in enumerate(("anchor", "positive", "negative")[:views])}
+    return whole.select(**named, distance=pl.lit(1, pl.Int8)).collect()
+
+
+PAIRINGS: dict[str, Callable[..., pl.DataFrame]] = {
+    "neighbours": neighbours,
+    "single": single,
+    "pairs": pairs,
+    "triples": triples,
+    "none": none,
+}
+VIEWS = {"neighbours": 0, "single": 2, "pairs": 2, "triples": 3, "none": 1}  # rows of an example; 0: runs instead

@@ -60,7 +60,10 @@ def chunks(file: files.File, corpus: Corpus) -> list[Chunk]:
     with _opened(file.uri, file.relative) as source:
         for columns in _batches(source, file.relative, corpus):
             changes, previous = _changes(columns, _keys(source, corpus), previous)
-            ends = np.concatenate([[0], np.cumsum(_lengths(columns[corpus.text], 0))])
+            lengths = sum(_lengths(columns[name], 0) for name in rows.texts(corpus))
+            ends = np.concatenate([[0], np.cumsum(lengths)])
+            if corpus.texts and not rows.naming(corpus, columns):
+                changes = np.arange(len(ends) - 1)  # each row is a document
             begin = 0
             while cutting and (cut := _cut(changes, ends, begin, corpus.shard_bytes - size)) is not None:
                 values.update(_sliced(columns, begin, cut))
@@ -82,7 +85,7 @@ def raw(uri: str, name: str, chunk: Chunk, corpus: Corpus) -> tuple[pl.DataFrame
     with _opened(uri, name) as source:
         at = 0
         for columns in _batches(source, name, corpus):
-            length = len(columns[corpus.text])
+            length = len(columns[rows.texts(corpus)[0]])
             stop = length if chunk.stop < 0 else min(length, chunk.stop - at)
             begin = max(0, chunk.start - at)
             if begin < stop:
@@ -107,8 +110,7 @@ def _opened(uri: str, name: str) -> Iterator[pq.ParquetFile]:
 
 
 def _keys(source: pq.ParquetFile, corpus: Corpus) -> list[str]:
-    named = [column for column in corpus.document if column != "file"]
-    return named or (["id"] if not corpus.document and "id" in source.schema_arrow.names else [])
+    return [column for column in rows.naming(corpus, source.schema_arrow.names) if column != "file"]
 
 
 def _batches(source: pq.ParquetFile, name: str, corpus: Corpus) -> Iterator[dict[str, pa.Array]]:
@@ -116,7 +118,7 @@ def _batches(source: pq.ParquetFile, name: str, corpus: Corpus) -> Iterator[dict
     rows.check_columns(name, corpus, source.schema_arrow.names)
     wanted = list(dict.fromkeys([*rows.named(corpus), *_keys(source, corpus)]))
     for column in wanted:
-        _check_type(name, column, source.schema_arrow.field(column).type, column == corpus.text)
+        _check_type(name, column, source.schema_arrow.field(column).type, column in rows.texts(corpus))
     for batch in source.iter_batches(BATCH, columns=wanted):
         yield {column: _bytes(batch.column(column)) for column in wanted}
 
@@ -128,9 +130,9 @@ def _check_type(name: str, column: str, kind: pa.DataType, is_text: bool) -> Non
         is_(inner) for is_ in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     )
     if is_text and not (textual or pa.types.is_null(inner)):
-        raise SourceError(f"{name}: column {column} is {kind}; text must be a string column; set corpus.text")
+        raise SourceError(f"{name}: column {column} is {kind}; text must be a string column; set corpus.text or texts")
     if pa.types.is_nested(inner):
-        raise SourceError(f"{name}: column {column} is {kind}; names and order must be text, numbers or dates")
+        raise SourceError(f"{name}: column {column} is {kind}; names, labels and order must be text, numbers or dates")
 
 
 def _bytes(column: pa.Array) -> pa.Array:

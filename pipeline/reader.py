@@ -37,21 +37,23 @@ class Epoch:
 
 def _batch(table: pa.Table) -> Batch:
     flat, length_B = _list(table, "tokens")
-    answers, count_B = _list(table, "answers")
     rows = Rows(
         side_B=torch.from_numpy(_values(table, "side").copy()),
         group_B=torch.from_numpy(_values(table, "group").view(np.int64).copy()),
-        answers_BP=_padded(torch.from_numpy(answers.astype(np.int64)), torch.from_numpy(count_B)),
+        answers_BP=_row_numbers(table, "answers"),
+        view_B=torch.from_numpy(_values(table, "view").copy()) if "view" in table.column_names else None,
+        hard_BH=_row_numbers(table, "hard") if "hard" in table.column_names else None,
     )
     return Batch(torch.from_numpy(flat.astype(np.int64)), torch.from_numpy(length_B), rows)
 
 
-def _padded(flat: Tensor, count_B: Tensor) -> Tensor:
-    most = max(1, int(count_B.max()))
-    inside_BP = torch.arange(most) < count_B[:, None]
-    answers_BP = torch.full(inside_BP.shape, -1)
-    answers_BP[inside_BP] = flat
-    return answers_BP
+def _row_numbers(table: pa.Table, name: str) -> Tensor:
+    """A column of lists of row numbers as [B, P]; -1 fills, and there is one column at least."""
+    flat, count_B = _list(table, name)
+    inside_BP = torch.arange(max(1, int(count_B.max()))) < torch.from_numpy(count_B)[:, None]
+    number_BP = torch.full(inside_BP.shape, -1)
+    number_BP[inside_BP] = torch.from_numpy(flat.astype(np.int64))
+    return number_BP
 
 
 def _values(table: pa.Table, name: str) -> np.ndarray[Any, Any]:

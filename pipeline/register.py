@@ -316,10 +316,11 @@ def _log(
 def _log_model(run_id: str, folder: Path, tags: Mapping[str, str]) -> None:
     from models.folder import load  # torch takes its time; `check` needs none
 
-    width = load(folder).width
+    model = load(folder)
+    needed = [*NEEDED, "transformers"] if model.recipe.encoder.kind == "transformer" else NEEDED
     signature = ModelSignature(
         inputs=Schema([ColSpec(DataType.string)]),
-        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, width))]),
+        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, model.width))]),
     )
     Model.log(
         None,
@@ -332,7 +333,7 @@ def _log_model(run_id: str, folder: Path, tags: Mapping[str, str]) -> None:
         python_model=str(Path(__file__).with_name("served.py")),
         artifacts={"model": str(folder)},
         code_paths=[str(Path(models.__file__).parent)],
-        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in NEEDED],
+        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in needed],
     )
 
 

@@ -1,7 +1,7 @@
 """
 The scoreboard: the page at the end of `firth retrain`, made from the same result that `--json` prints.
 
-It says what was read, what was dropped and why, what was trained, how it scores beside BM25 and chance, and where the
+It says what was read, what was dropped and why, what was trained, how it scores beside its baselines, and where the
 model lies. It reads the same in a terminal and in a log file.
 """
 
@@ -19,9 +19,12 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-SIDES = ("bm25", "random")  # baselines that have a column of their own; chance is shown by that name
-HEADINGS = {"": "model", "bm25": "BM25", "random": "chance"}
-COUNTS = ("queries", "candidates", "same_text", "repeated")
+SIDES = ("bm25", "random", "overlap")  # baselines that have a column of their own; chance is shown by that name
+HEADINGS = {"": "model", "bm25": "BM25", "random": "chance", "overlap": "word overlap"}
+COUNTS = ("queries", "candidates", "same_text", "repeated", "pairs", "dropped")
+SEVERAL = ("sts",)  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+HUNDREDS = ("spearman", "pearson", "length_bias")  # figures from -100 to 100
+MEASURES = {"mrr_over_bm25": ("MRR", 3), "spearman_over_overlap": ("Spearman", 2)}  # what verdicts are of; decimals
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -99,9 +102,9 @@ def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
 
 def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     scores = result.get("scores") or {}
-    names = list(dict.fromkeys(name.partition(".")[0] for name in scores))
+    names = list(dict.fromkeys(map(_evaluation, scores)))
     for name in names:
-        own = {key.partition(".")[2]: value for key, value in scores.items() if key.partition(".")[0] == name}
+        own = {key.removeprefix(f"{name}."): value for key, value in scores.items() if _evaluation(key) == name}
         if not any(key not in COUNTS for key in own):
             continue  # nothing was asked; a note says why
         yield from _section(f"Scores: {name}", _sides(own))
@@ -112,6 +115,15 @@ def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
             yield _line(
                 f"{own['queries']:,.0f} held-out queries, {own.get('candidates', 0):,.0f} candidates each", "dim"
             )
+        if "pairs" in own:
+            unscored = f", {own['dropped']:,.0f} without a score left out" if own.get("dropped") else ""
+            yield _line(f"{own['pairs']:,.0f} rated pairs{unscored}")
+
+
+def _evaluation(key: str) -> str:
+    """The evaluation that a figure belongs to: `neighbours`, `sts.stsb-dev`."""
+    parts = key.split(".")
+    return ".".join(parts[: 2 if parts[0] in SEVERAL else 1])
 
 
 def _sides(scores: Mapping[str, float]) -> Table:
@@ -122,23 +134,28 @@ def _sides(scores: Mapping[str, float]) -> Table:
     table = _table("", *(HEADINGS[side] for side in ("", *there)), left=("",))
     for name in names:
         values = [
-            f"{scores[key]:.4f}" if key in scores else "" for key in (name, *(f"{side}.{name}" for side in there))
+            f"{scores[key]:.{2 if name in HUNDREDS else 4}f}" if key in scores else ""
+            for key in (name, *(f"{side}.{name}" for side in there))
         ]
         table.add_row(Text(name), Text(values[0], "bold"), *values[1:])
     return table
 
 
 def _verdict(scores: Mapping[str, float]) -> Text | None:
-    """Whether the model is better than BM25, so that no one need read an interval."""
-    mean, low, high = (scores.get(f"mrr_over_bm25{end}") for end in ("", ".low", ".high"))
-    if mean is None or low is None or high is None:
-        return None
-    interval = f"(95 % interval {_signed(low)} to {_signed(high)})"
-    if low > 0:
-        return Text(f"beats BM25 by {_signed(mean)} MRR {interval}", "bold green")
-    if high < 0:
-        return Text(f"does not beat BM25: {_signed(mean)} MRR {interval}", "bold red")
-    return Text(f"does not beat BM25: {_signed(mean)} MRR, which may be chance {interval}", "bold yellow")
+    """Whether the model is better than its baseline, so that no one need read an interval."""
+    for name, (measure, places) in MEASURES.items():
+        mean, low, high = (scores.get(f"{name}{end}") for end in ("", ".low", ".high"))
+        if mean is None or low is None or high is None:
+            continue
+        baseline = HEADINGS[name.partition("_over_")[2]]
+        found = f"{_signed(mean, places)} {measure}"
+        interval = f"(95 % interval {_signed(low, places)} to {_signed(high, places)})"
+        if low > 0:
+            return Text(f"beats {baseline} by {found} {interval}", "bold green")
+        if high < 0:
+            return Text(f"does not beat {baseline}: {found} {interval}", "bold red")
+        return Text(f"does not beat {baseline}: {found}, which may be chance {interval}", "bold yellow")
+    return None
 
 
 def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -216,6 +233,6 @@ def _seconds(value: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {seconds:02} s"
 
 
-def _signed(value: float) -> str:
-    """Three decimals with a sign and no leading zero: +.035."""
-    return re.sub(r"^([+-])0\.", r"\1.", f"{value:+.3f}")
+def _signed(value: float, places: int = 3) -> str:
+    """Decimals with a sign and no leading zero: +.035."""
+    return re.sub(r"^([+-])0\.", r"\1.", f"{value:+.{places}f}")

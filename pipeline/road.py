@@ -12,7 +12,7 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, rows, vocabulary
+from pipeline import batches, corpus, examples, rows, vocabulary
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION
@@ -58,7 +58,8 @@ class Road:
         Raises:
             SourceError: a document lies in two shards; nothing is left of the corpus.
         """
-        what = self.recipe.corpus.model_dump(exclude={"name", "shard_bytes"})
+        unset = {name for name in ("texts", "label") if not getattr(self.recipe.corpus, name)}
+        what = self.recipe.corpus.model_dump(exclude={"name", "shard_bytes"} | unset)
         items = {number: ((shard.digest,), (shard, self.recipe.corpus)) for number, shard in source.shards.items()}
         stage = Stage("documents", corpus.DOCUMENTS_VERSION, make_documents, what)
         table = run(self.store, stage, items, progress, partial(self._usable, source))
@@ -80,9 +81,12 @@ class Road:
         return ""
 
     def sentences(self, documents: Manifest, progress: Progress = silent) -> Manifest:
-        """Cut documents' records into sentences."""
+        """Cut documents' records into sentences; labelled texts are sentences as they stand."""
         items = {number: ((piece.key,), piece) for number, piece in documents.pieces.items()}
-        return run(self.store, Stage("sentences", corpus.SENTENCES_VERSION, make_sentences), items, progress)
+        stage = Stage("sentences", corpus.SENTENCES_VERSION, make_sentences)
+        if self.recipe.corpus.texts:
+            stage = replace(stage, make=partial(make_sentences, whole=True), parameters={"whole": True})
+        return run(self.store, stage, items, progress)
 
     def vocabulary(self, sentences: Manifest) -> Vocabulary:
         """The corpus's vocabulary; made on the first call for this corpus name."""
@@ -91,7 +95,7 @@ class Road:
     def tokens(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest:
         """Turn sentences into vocabulary numbers."""
         most = self.recipe.tokenizer.most_tokens
-        name = f"tokenizers/{digest(words.tokenizer)}.json"
+        name = _tokenizer_name(words)
         self.store.create(name, words.tokenizer)
         items = {number: ((piece.key,), (piece, name, most)) for number, piece in sentences.pieces.items()}
         stage = Stage("tokens", vocabulary.TOKENS_VERSION, make_tokens, [digest(words.tokenizer), most])
@@ -105,9 +109,17 @@ class Road:
         return run(self.store, stage, items, progress)
 
     def source(self, sentences: Manifest, tokens: Manifest, pairs: Manifest) -> batches.Source:
-        """What batches are made of."""
+        """
+        What batches are made of.
+
+        Raises:
+            RecipeError: augmentation or batches do not fit the pairs.
+        """
+        made_of = examples.planned(self.recipe)
+        if made_of and made_of.reads_words:
+            made_of = replace(made_of, tokenizer=_tokenizer_name(self.vocabulary(sentences)))
         held_out = batches.held_out(self.store, sentences.pieces)
-        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out)
+        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of)
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:
         """
@@ -143,10 +155,10 @@ def make_documents(store: Store, key: str, item: tuple[Shard, recipes.Corpus]) -
     return store.write(DOCUMENTS, key, frame, started=started, inputs=(shard.digest,), counts=counts)
 
 
-def make_sentences(store: Store, key: str, documents: Piece) -> Piece:
+def make_sentences(store: Store, key: str, documents: Piece, whole: bool = False) -> Piece:
     """Worker's part of stage `sentences`: one shard."""
     started = time.time()
-    frame = corpus.sentences(store.read(documents))
+    frame = corpus.sentences(store.read(documents), whole)
     counts = {"held_out": int(frame["held_out"].sum()), "characters": int(frame["text"].str.len_chars().sum())}
     return store.write(SENTENCES, key, frame, started=started, inputs=(documents.key,), counts=counts)
 
@@ -171,6 +183,11 @@ def make_pairs(store: Store, key: str, item: tuple[Piece, recipes.Choice]) -> Pi
     started, (sentences, choice) = time.time(), item
     frame = bind(PAIRINGS, choice)(store.read(sentences, ["document", "place"]))
     return store.write(PAIRS, key, frame, started=started, inputs=(sentences.key,))
+
+
+def _tokenizer_name(words: Vocabulary) -> str:
+    """Where stage `tokens` keeps the tokenizer."""
+    return f"tokenizers/{digest(words.tokenizer)}.json"
 
 
 def _numbers(store: Store, name: str, present: list[str]) -> tuple[dict[str, int], int]:

@@ -4,6 +4,8 @@ From raw rows of any format to records: documents named and kept together, bad r
 A reader hands over one raw row per record: strings as they stand in the file, and nothing where there is nothing.
 """
 
+from collections.abc import Collection
+
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,14 +29,38 @@ RECORDS = {name: RAW[name] for name in ("source", "row", "id", "title", "languag
 
 
 def schema(corpus: Corpus) -> dict[str, pl.DataType]:
-    """Columns of raw rows: the order columns come as text too, and are compared as numbers where they all are."""
-    return RAW | {f"order {name}": pl.String() for name in corpus.order}
+    """
+    Columns of raw rows: the order columns come as text too, and are compared as numbers where they all are.
+
+    With `corpus.texts` the texts of a row stand in `text 0`, `text 1`, ... and `text` is empty.
+    """
+    more = [f"order {name}" for name in corpus.order] + [f"text {i}" for i in range(len(corpus.texts))]
+    return RAW | {name: pl.String() for name in [*more, *(["label"] if corpus.label else [])]}
+
+
+def texts(corpus: Corpus) -> tuple[str, ...]:
+    """Columns that hold text."""
+    return corpus.texts or (corpus.text,)
 
 
 def named(corpus: Corpus) -> list[str]:
-    """Columns that a recipe asks for, the text first; `file` is no column of the file."""
-    wanted = [corpus.text, *corpus.document, *corpus.order, corpus.title, corpus.language_column]
+    """Columns that a recipe asks for, the texts first; `file` is no column of the file."""
+    wanted = [*texts(corpus), corpus.label, *corpus.document, *corpus.order, corpus.title, corpus.language_column]
     return [name for name in dict.fromkeys(wanted) if name and name != "file"]
+
+
+def naming(corpus: Corpus, there: Collection[str]) -> tuple[str, ...]:
+    """Columns that together name a document; none: the file is a document, or with `corpus.texts` each row is one."""
+    if corpus.document or corpus.label:
+        return corpus.document or corpus.texts[:1]
+    return ("id",) if "id" in there and "id" not in corpus.texts else ()
+
+
+def unnamed(corpus: Corpus, columns: tuple[str, ...]) -> str:
+    """What is wrong with a row whose document is not named."""
+    if corpus.label and not corpus.document:
+        return f"no value in column `{columns[0]}`; fill it in or drop the row"
+    return f"no value in document column {', '.join(columns)}; fill it in"
 
 
 def check_columns(source: str, corpus: Corpus, there: list[str]) -> None:
@@ -45,7 +71,8 @@ def check_columns(source: str, corpus: Corpus, there: list[str]) -> None:
     if missing := [name for name in named(corpus) if name not in there]:
         raise SourceError(
             f"{source}: no column {', '.join(missing)}; columns there: {', '.join(sorted(there)) or 'none'}; "
-            "set corpus.text, corpus.document, corpus.order, corpus.title or corpus.language_column"
+            f"set {'corpus.texts, corpus.label' if corpus.texts else 'corpus.text'}, corpus.document, corpus.order, "
+            "corpus.title or corpus.language_column"
         )
 
 
@@ -58,29 +85,30 @@ def excerpt(value: bytes | str | None) -> str:
 
 
 def from_columns(source: str, row: pl.Series, columns: dict[str, pa.Array], corpus: Corpus) -> pl.DataFrame:
-    """Raw rows from columns of bytes, by name; the keys of a row may be null, its text may be anything."""
-    keys = {name: _text(column)[0] for name, column in columns.items() if name != corpus.text}
-    text, bad = _text(columns[corpus.text])
-    keys |= {corpus.text: text, "file": pl.Series([source]).new_from_index(0, len(row))}
-    named_by = corpus.document or (("id",) if "id" in keys else ("file",))
+    """Raw rows from columns of bytes, by name; the keys of a row may be null, its texts may be anything."""
+    found = {name: _text(column) for name, column in columns.items()}
+    keys = {name: text for name, (text, _) in found.items()} | {"file": pl.repeat(source, len(row), eager=True)}
+    named_by = naming(corpus, keys.keys() - {corpus.text})
+    is_each = bool(corpus.texts) and not named_by
+    named_by = named_by or ("file",)
     nothing = pl.Series([None], dtype=pl.String()).new_from_index(0, len(row))
-    picked = pl.DataFrame({str(i): keys[name] for i, name in enumerate(named_by)})
-    frame = pl.DataFrame(
-        {
-            "source": keys["file"],
-            "row": row.cast(pl.UInt64()),
-            "id": picked.select(pl.concat_str(pl.all().replace("", None), separator="/")).to_series(),
-            "title": keys.get(corpus.title, nothing),
-            "language": keys.get(corpus.language_column, nothing),
-            "text": text,
-            "reason": bad,
-            "excerpt": nothing if bad.null_count() == len(bad) else _excerpts(columns[corpus.text], bad),
-        }
-        | {f"order {name}": keys[name] for name in corpus.order},
-        schema=schema(corpus),
-    )
-    unnamed = pl.lit(f"no value in document column {', '.join(named_by)}; fill it in")
-    return frame.with_columns(reason=pl.coalesce("reason", pl.when(pl.col("id").is_null()).then(unnamed)))
+    bad, excerpts = _undecoded(columns, {name: bad for name, (_, bad) in found.items()}, corpus)
+    values = {
+        "source": keys["file"],
+        "row": row.cast(pl.UInt64()),
+        "id": _ids([keys[name] for name in named_by], row if is_each else None),
+        "title": keys.get(corpus.title, nothing),
+        "language": keys.get(corpus.language_column, nothing),
+        "text": nothing if corpus.texts else keys[corpus.text],
+        "reason": bad,
+        "excerpt": excerpts,
+        **{f"order {name}": keys[name] for name in corpus.order},
+        **{f"text {i}": keys[name] for i, name in enumerate(corpus.texts)},
+        **({"label": keys[corpus.label]} if corpus.label else {}),
+    }
+    frame = pl.DataFrame(values, schema=schema(corpus))
+    why = pl.when(pl.col("id").is_null()).then(pl.lit(unnamed(corpus, named_by)))
+    return frame.with_columns(reason=pl.coalesce("reason", why))
 
 
 def finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -98,15 +126,18 @@ def finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFram
     frame = raw.with_columns(pl.col("text").str.strip_prefix("\ufeff")).with_columns(reason=_reason(corpus))
     frame = frame.with_columns(pl.col(filled).forward_fill().backward_fill().over("source"))
     frame = frame.with_columns(pl.coalesce("id", "source").alias("id"))
-    frame = _together(frame, orders, corpus).with_columns(place=pl.int_range(pl.len(), dtype=pl.UInt32()).over("id"))
+    frame = together(frame, corpus).with_columns(place=pl.int_range(pl.len(), dtype=pl.UInt32()).over("id"))
     good = frame.filter(pl.col("reason").is_null()).with_columns(
         pl.col("title").fill_null(""), pl.col("language").fill_null(corpus.language)
     )
-    bad = frame.filter(pl.col("reason").is_not_null()).with_columns(
-        pl.coalesce("excerpt", pl.col("text").str.head(EXCERPT))
-    )
-    bad = bad.with_columns(pl.Series("excerpt", [excerpt(value) for value in bad["excerpt"]], dtype=pl.String()))
-    return good.select(list(RECORDS)), tables.QUARANTINE.check(bad)
+    bad = frame.filter(pl.col("reason").is_not_null()).with_columns(pl.coalesce("excerpt", "text"))
+    return good.select(list(RECORDS)), quarantine(bad)
+
+
+def quarantine(bad: pl.DataFrame) -> pl.DataFrame:
+    """Table `quarantine` of rows that were put aside, their excerpts short and printable."""
+    short = [excerpt(value) for value in bad["excerpt"].str.head(EXCERPT)]
+    return tables.QUARANTINE.check(bad.with_columns(pl.Series("excerpt", short, dtype=pl.String())))
 
 
 def kinds(reasons: pl.Series) -> list[str]:
@@ -127,8 +158,14 @@ def _reason(corpus: Corpus) -> pl.Expr:
     )
 
 
-def _together(frame: pl.DataFrame, orders: list[str], corpus: Corpus) -> pl.DataFrame:
-    """The same rows with each document's in one run, sorted within it where the recipe says so."""
+def together(frame: pl.DataFrame, corpus: Corpus) -> pl.DataFrame:
+    """
+    The same rows with each document's in one run, sorted within it where the recipe says so.
+
+    Raises:
+        SourceError: rows of a document lie apart and `corpus.scattered` is not `sort`.
+    """
+    orders = [f"order {name}" for name in corpus.order]
     frame = frame.with_row_index("at").with_columns(run=pl.col("id").rle_id())
     if corpus.scattered == "refuse" and frame["run"].n_unique() > frame["id"].n_unique():
         seen = frame.group_by("run", maintain_order=True).first().filter(pl.col("id").is_duplicated())
@@ -168,6 +205,20 @@ def decoded(value: bytes | None) -> tuple[str | None, str | None]:
         return None, f"not UTF-8 at byte {error.start} of the value; convert the file, as with iconv -t UTF-8"
 
 
-def _excerpts(column: pa.Array, bad: pl.Series) -> pl.Series:
-    values = [excerpt(column[i].as_py()) if why is not None else None for i, why in enumerate(bad)]
-    return pl.Series(values, dtype=pl.String())
+def _ids(names: list[pl.Series], row: pl.Series | None) -> pl.Series:
+    """Names of documents (null: one is missing), and the number of the row behind where a row is a document."""
+    picked = pl.DataFrame({str(i): name for i, name in enumerate(names)})
+    whole = picked.select(pl.concat_str(pl.all().replace("", None), separator="/")).to_series()
+    return whole if row is None else whole + "#" + row.cast(pl.String())
+
+
+def _undecoded(columns: dict[str, pa.Array], bad: dict[str, pl.Series], corpus: Corpus) -> tuple[pl.Series, pl.Series]:
+    """Of each row what cannot be decoded in its texts, and the first characters of that (null: nothing)."""
+    reasons, excerpts = [], []
+    for name in [*texts(corpus), *([corpus.label] if corpus.label else [])]:
+        if bad[name].null_count() < len(bad[name]):
+            values = [excerpt(columns[name][i].as_py()) if why is not None else None for i, why in enumerate(bad[name])]
+            excerpts.append(pl.Series(values, dtype=pl.String()))
+            reasons.append(f"column `{name}` is " + bad[name] if corpus.texts else bad[name])
+    nothing = pl.Series([None], dtype=pl.String()).new_from_index(0, len(bad[texts(corpus)[0]]))
+    return pl.select(pl.coalesce(*reasons, nothing)).to_series(), pl.select(pl.coalesce(*excerpts, nothing)).to_series()

@@ -9,9 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.distributed as dist
+from tokenizers import Tokenizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.folder import load
@@ -19,6 +21,7 @@ from models.method import Method
 from models.optimizer import clip, optimizer, rate
 from models.recipe import Recipe, Training, digest
 from models.step import Batch, Setup, World, step_gradient, trainable
+from models.transformer import Transformer
 from models.trouble import MendableError
 from pipeline import batches as making
 from pipeline.reader import Epoch
@@ -59,7 +62,7 @@ class Job:
     @property
     def key(self) -> str:
         """The training key: equal keys, equal weights."""
-        what = self.recipe.model_dump(include={"encoder", "terms", "training", "readout"})
+        what = self.recipe.model_dump(include={"encoder", "view", "terms", "training", "readout"})
         what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
         lanes = self.recipe.batches.lane_rows
         return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
@@ -90,10 +93,36 @@ def build(job: Job) -> Method:
     training = job.recipe.training
     counts = torch.tensor(job.vocabulary.counts, dtype=torch.float32)
     ready = tables(job.recipe, job.vocabulary)
-    method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum())
+    words = Tokenizer.from_str(job.vocabulary.tokenizer)
+    method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum(), words)
     if training.start != "fresh":
         _take_over(method, job.vocabulary, training.start)
     return method.to(torch.float64) if training.precision == "fp64" else method
+
+
+def check_words(recipe: Recipe, vocabulary: Vocabulary) -> None:
+    """
+    Find out before any training whether recipe and vocabulary go together; costs no memory.
+
+    Raises:
+        TrainingError: a special word is missing, the encoder has too few words, or no room for a whole sentence.
+    """
+    if recipe.encoder.kind != "transformer":
+        return
+    try:
+        with torch.device("meta"):
+            method = Method(recipe, vocabulary.size, tokenizer=Tokenizer.from_str(vocabulary.tokenizer))
+            for term in method.lane_terms:
+                cast(Transformer, method.tower(term.tower)).mask_word()
+    except ValueError as error:
+        raise TrainingError(f"recipe {recipe.name}: {error}") from None
+    for tower in recipe.encoder.towers:
+        room = cast(Transformer, method.tower(tower)).room()
+        if recipe.tokenizer.most_tokens > room:
+            raise TrainingError(
+                f"tokenizer.most_tokens is {recipe.tokenizer.most_tokens}; the encoder has room for {room} beside "
+                "special words and template"
+            )
 
 
 def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
@@ -104,7 +133,8 @@ def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
             f"--set tokenizer.kind=saved --set tokenizer.path={folder}"
         )
     try:
-        method.load_state_dict(model.method.state_dict())
+        method.towers.load_state_dict(model.method.towers.state_dict())
+        method.start_queues()  # a slow encoder starts as the one that was loaded
     except RuntimeError as error:
         cause = " ".join(line.strip() for line in str(error).splitlines()[:2])
         raise TrainingError(f"training.start is {folder}, whose encoder is not the recipe's: {cause}") from None

@@ -1,4 +1,4 @@
-"""The `scores` stage: a recipe's evaluations on held-out sentences, kept with each query's rank."""
+"""The `scores` stage: a recipe's evaluations, kept with each query's rank or each rated pair's cosine."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +11,10 @@ import polars as pl
 from models.parts import bind, complete
 from models.recipe import Choice
 from pipeline.embed import matrix, opened
-from pipeline.evaluate import EVALUATIONS
+from pipeline.evaluate import EVALUATIONS, Scores, given
 from pipeline.manifest import Manifest
 from pipeline.store import Store, piece_key
-from pipeline.tables import SCORES
+from pipeline.tables import SCORES, SIMILARITIES, Table
 
 SCORES_VERSION = 1
 EVERY = 2**64 - 1
@@ -23,7 +23,7 @@ SPARE = 2  # sentences looked at for each candidate wanted: repeats and lone sen
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures by flat name, and what getting them took."""
+    """Figures by flat name, and what getting them took; `queries` counts queries and rated pairs."""
 
     key: str
     figures: Mapping[str, float]
@@ -53,18 +53,29 @@ def sample(sentences: Manifest, evaluations: Sequence[Choice]) -> int:
     The largest document digest that evaluations look at: held-out documents are taken in order of digest, so that the
     work stays the same however large the corpus.
     """
-    most = max((int(complete(EVALUATIONS, choice, "evaluation").options["most"]) for choice in evaluations), default=0)
+    options = [complete(EVALUATIONS, choice, "evaluation").options for choice in evaluations]
+    most = max((int(chosen.get("most", 0)) for chosen in options), default=0)
     held_out = sentences.count("held_out")
     return EVERY if held_out <= SPARE * most else EVERY * SPARE * most // held_out
 
 
 def outcome(
-    store: Store, evaluations: Sequence[Choice], folder: str, sentences: Manifest, vectors: Manifest
+    store: Store, evaluations: Sequence[Choice], folder: str, sentences: Manifest, vectors: Manifest, weights: str
 ) -> Outcome:
-    """All evaluations of one model; a second call only reads."""
+    """
+    All evaluations of one model; a second call only reads.
+
+    Cosines of rated pairs lie in table `similarities` under the same key, written before the scores.
+
+    Args:
+        folder: the model folder's name in the store, or a path.
+        weights: their key. Vectors of held-out sentences are known by it; where there are none, files are still read.
+    """
     started = time.time()
     choices = [complete(EVALUATIONS, choice, "evaluation") for choice in evaluations]
-    key = piece_key("scores", SCORES_VERSION, [choice.model_dump() for choice in choices], (vectors.key,))
+    files = given(choices)
+    inputs = (vectors.key, weights, *files) if files else (vectors.key,)
+    key = piece_key("scores", SCORES_VERSION, [choice.model_dump() for choice in choices], inputs)
     piece = store.piece("scores", key)
     cached = piece is not None
     if piece is None:
@@ -73,9 +84,18 @@ def outcome(
         scores = [bind(EVALUATIONS, choice)(model, rows, matrix_ND) for choice in choices]
         figures = {name: value for score in scores for name, value in score.flat().items()}
         facts = {"figures": figures, "notes": [score.note for score in scores if score.note]}
-        frame = pl.concat([SCORES.empty(), *(score.rows for score in scores if len(score.rows))])
-        piece = store.write(SCORES, key, frame, started=started, inputs=(vectors.key,), facts=facts)
-    return Outcome(key, piece.facts["figures"], piece.rows, tuple(piece.facts["notes"]), time.time() - started, cached)
+        rated = _rows(scores, SIMILARITIES)
+        if files:
+            store.write(SIMILARITIES, key, rated, started=started, inputs=inputs)
+        counts = {"rated": len(rated)} if files else {}
+        frame = _rows(scores, SCORES)
+        piece = store.write(SCORES, key, frame, started=started, inputs=inputs, counts=counts, facts=facts)
+    asked, found = piece.rows + piece.counts.get("rated", 0), piece.facts
+    return Outcome(key, found["figures"], asked, tuple(found["notes"]), time.time() - started, cached)
+
+
+def _rows(scores: Sequence[Scores], table: Table) -> pl.DataFrame:
+    return pl.concat([table.empty(), *(score.rows for score in scores if score.table is table and len(score.rows))])
 
 
 def held_out(store: Store, sentences: Manifest, vectors: Manifest) -> tuple[pl.DataFrame, np.ndarray]:

@@ -2,7 +2,8 @@
 Sources: from a path, a glob or a URI to shards, and from a shard to records.
 
 Formats: text, Markdown, JSON lines, CSV and TSV, Parquet, and the documentation of installed Python packages
-(`pydoc:`). What cannot be used comes back as quarantine, with file, row and remedy, and costs nothing but itself.
+(`pydoc:`). With `corpus.texts` a row of a table holds a whole example. What cannot be used comes back as quarantine,
+with file, row and remedy, and costs nothing but itself.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -14,7 +15,7 @@ import polars as pl
 import xxhash
 
 from models.recipe import Corpus, digest
-from pipeline import delimited, files, jsonl, parquet, prose, pydoc, rows
+from pipeline import delimited, files, jsonl, labelled, parquet, prose, pydoc, rows
 from pipeline.files import File
 from pipeline.shard import Chunk, Shard, SourceError, digest_of
 
@@ -42,9 +43,11 @@ def shards(uri: str, corpus: Corpus, memory: Memory) -> list[Shard]:
         SourceError: there is nothing to use, a file is broken as a whole, or a column is missing.
     """
     if uri.startswith("pydoc:"):
+        _check_tables(uri, ["pydoc:"], corpus)
         return pydoc.shards(uri, memory)
     root, found = files.listing(uri)
     usable = _usable(uri, found)
+    _check_tables(uri, [file.relative for file in usable if file.kind in ("text", "markdown")], corpus)
     cuts = [(file, _chunks(file, corpus, memory)) for file in usable]
     if all(chunk.empty for _, chunks in cuts for chunk in chunks):
         raise SourceError(f"source {uri}: {len(usable)} file(s), all empty; nothing to read")
@@ -72,13 +75,26 @@ def read(shard: Shard, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
         return pydoc.read(shard)
     names = [files.relative(uri, shard.root) for uri in shard.files]
     if shard.kind == "refused":
-        return rows.finish(_told(names, "link out of the corpus or to nothing, or no file; copy it in", corpus), corpus)
+        return _finish(_told(names, "link out of the corpus or to nothing, or no file; copy it in", corpus), corpus)
     chunk = Chunk("", shard.start, shard.stop, shard.first_row)
     got = [_raw(shard.kind, uri, name, chunk, corpus) for uri, name in zip(shard.files, names, strict=True)]
     now = digest_of((name, chunk.first_row, digest) for name, (_, digest) in zip(names, got, strict=True))
     if now != shard.digest:
         raise SourceError(f"{shard.name}: changed while it was read; start the run again when nobody writes to it")
-    return rows.finish(pl.concat([raw for raw, _ in got]), corpus)
+    return _finish(pl.concat([raw for raw, _ in got]), corpus)
+
+
+def _finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
+    return (labelled.finish if corpus.texts else rows.finish)(raw, corpus)
+
+
+def _check_tables(uri: str, prose: list[str], corpus: Corpus) -> None:
+    """Prose has no columns, so it holds no labelled texts."""
+    if corpus.texts and prose:
+        raise SourceError(
+            f"source {uri}: {prose[0]} has no columns, and corpus.texts asks for {', '.join(corpus.texts)}; name only "
+            ".csv, .tsv, .jsonl or .parquet files, as in 'folder/*.parquet', or leave corpus.texts empty"
+        )
 
 
 def _usable(uri: str, found: list[File]) -> list[File]:
@@ -104,7 +120,8 @@ def _chunks(file: File, corpus: Corpus, memory: Memory) -> list[Chunk]:
 
 
 def _cutter(file: File, corpus: Corpus) -> tuple[Callable[[File, Corpus], list[Chunk]], list[Any]]:
-    cuts = [corpus.document, corpus.scattered, corpus.shard_bytes]
+    cuts: list[Any] = [corpus.document, corpus.scattered, corpus.shard_bytes]
+    cuts += [corpus.texts, corpus.label] if corpus.texts else []
     if file.kind == "parquet":
         return parquet.chunks, [*cuts, rows.named(corpus)]
     if file.kind == "jsonl" and files.packing(file.uri) is None:

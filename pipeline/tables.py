@@ -112,6 +112,7 @@ PAIRS = Table(
         "anchor": Column(U32, "row in the shard's sentences"),
         "positive": Column(U32, "row in the shard's sentences"),
         "distance": Column(pl.Int8(), "sentences from anchor to positive; negative: before it"),
+        "negative": Column(U32, "row in the shard's sentences: the anchor's own hard negative", optional=True),
     },
     sort=("anchor", "distance"),
 )
@@ -148,6 +149,8 @@ BATCHES = Table(
         "side": Column(U8, "0 anchor and candidate, 1 anchor, 2 candidate, 3 filler (in no pool and no count)"),
         "group": Column(U64, "texts that must not be each other's negatives"),
         "answers": Column(pl.List(pl.UInt16()), "row numbers of the right answers in this batch"),
+        "view": Column(U8, "which of its example's rows this is, from 0", optional=True),
+        "hard": Column(pl.List(pl.UInt16()), "row numbers of this anchor's own hard negatives", optional=True),
         "document": Column(U64, "as in sentences", optional=True),
         "place": Column(U32, "as in sentences", optional=True),
     },
@@ -175,4 +178,20 @@ SCORES = Table(
         "rank_bm25": Column(U32, "the same by BM25"),
     },
     sort=("document", "place"),
+)
+
+SIMILARITIES = Table(
+    "similarities",
+    {
+        "evaluation": Column(STRING, "its name: `stsb-dev` of figure sts.stsb-dev.spearman"),
+        "source": Column(STRING, "file of rated pairs, relative to the evaluation's path"),
+        "row": Column(U64, "line or row of the file, from 1"),
+        "left": Column(U64, "group of the text"),
+        "right": Column(U64, "group of the text"),
+        "gold": Column(pl.Float64(), "people's score, on the file's own scale"),
+        "cosine": Column(pl.Float64(), "of the model's vectors, -1 to 1"),
+        "overlap": Column(pl.Float64(), "cosine of the word counts, 0 to 1"),
+        "longer": Column(U32, "words by which one text is longer than the other"),
+    },
+    sort=("evaluation", "source", "row"),
 )

@@ -10,6 +10,7 @@ import polars as pl
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from models import recipe
+from models.closing import plain
 from models.recipe import digest
 from models.trouble import MendableError
 from pipeline.store import Piece, Store
@@ -70,14 +71,14 @@ def pinned(store: Store, corpus: str, settings: recipe.Tokenizer, sentences: lis
 
 def saved(path: str) -> str:
     """
-    A tokenizer.json, or that of a model folder, as JSON.
+    A tokenizer.json, or that of a model folder, as JSON; a closing mark that the model's readout adds is left out.
 
     Raises:
         VocabularyError: it cannot be read.
     """
     file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
     try:
-        return Tokenizer.from_file(str(file)).to_str()
+        return plain(Tokenizer.from_file(str(file)).to_str())
     except Exception as error:  # the library raises no class of its own
         raise VocabularyError(
             f'tokenizer.path is "{path}": {error}; give a tokenizer.json or a folder that holds one'

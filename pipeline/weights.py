@@ -12,6 +12,7 @@ from uuid import uuid4
 import torch
 
 from models.folder import save
+from models.usage import usage
 from pipeline import batches
 from pipeline.cluster import Progress, scratch, silent, start
 from pipeline.lease import lease
@@ -100,7 +101,7 @@ def _keep(store: Store, job: Job, checkpoint: str, lineage: Mapping[str, Any]) -
     with tempfile.TemporaryDirectory(dir=scratch()) as place:
         near = store.fetch(checkpoint, Path(place))
         trained = torch.load(near / STATE, weights_only=True, map_location="cpu")["weights"]
-        if all(torch.equal(before, trained[name]) for name, before in method.state_dict().items()):
+        if all(torch.equal(before, trained[name]) for name, before in method.towers.named_parameters("towers")):
             raise TrainingError("the run ended with the weights it began with; look at training.rate and precision")
         method.load_state_dict(trained)
         written = Path(place) / "model"
@@ -130,6 +131,7 @@ def card(job: Job, lineage: Mapping[str, Any]) -> str:
     """The model card."""
     recipe = job.recipe
     scaled = ", each scaled to length 1" if recipe.readout.normalise else ""
+    closed = "; one without a closing mark gets a full stop" if recipe.readout.stop else ""
     return f"""# {recipe.name}
 
 A text-embedding model, trained by Firth on {lineage.get("corpus", "?")} on {datetime.now(UTC):%Y-%m-%d}.
@@ -137,11 +139,11 @@ A text-embedding model, trained by Firth on {lineage.get("corpus", "?")} on {dat
 - Method: {recipe.source or recipe.name}
 - Encoder: {recipe.encoder.kind}, towers {", ".join(recipe.encoder.towers)}
 - A text's vector: {", ".join(recipe.readout.towers)}, one behind the other{scaled}
-- Sentences longer than {recipe.tokenizer.most_tokens} tokens are cut
+- Sentences longer than {recipe.tokenizer.most_tokens} tokens are cut{closed}
 - Seed {recipe.training.seed}; `recipe.json` has every other number, `lineage.json` says which data it saw
 
 ```python
 from models.folder import load
 vectors = load("this folder").encode(["a text", "another"])
 ```
-"""
+{usage(recipe, job.vocabulary.tokenizer)}"""

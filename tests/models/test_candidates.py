@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
+from tiny import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.candidates import Pool, Rows, batch, scores
+from models.candidates import Memory, Pool, Rows, anchors, batch, other_view, scores
 from models.similarity import dot
 
 cases_without_clock = settings(deadline=None, database=None)  # shared machines are slow at random; leave no file
@@ -161,3 +162,80 @@ def test_an_answer_that_is_no_candidate_is_refused_by_row():
 def test_an_unknown_way_with_the_own_row_is_refused():
     with pytest.raises(ValueError, match=r'candidates\.self is "keep"; known: mask, zero'):
         batch(run([[1], [0]]), torch.tensor([0]), torch.zeros(2, 2), self="keep")
+
+
+def seen(rows, memory=None, **options):
+    """Columns that each anchor of a term with other views is told apart from, its answer included."""
+    own = anchors("other-view", rows)
+    pool = other_view(rows, own, torch.zeros(len(rows.side_B), 2), memory=memory, **options)
+    out = left_out(pool)
+    return [[c for c in range(len(pool.candidate_CD)) if c not in row] for row in out]
+
+
+def test_anchors_of_other_views_are_first_views():
+    assert anchors("other-view", examples(3, 2)).tolist() == [0, 2, 4]
+    assert anchors("batch", examples(3, 2)).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_candidates_are_second_views_and_no_fillers():
+    assert seen(examples(3, 2, fillers=2)) == [[1, 3, 5]] * 3
+
+
+def test_of_a_triple_the_hard_negative_is_a_candidate_of_all_where_wanted():
+    assert seen(examples(2, 3)) == [[1, 4]] * 2
+    assert seen(examples(2, 3), hard=True) == [[1, 2, 4, 5]] * 2
+
+
+def test_the_weight_is_added_to_the_own_hard_negative_alone():
+    rows = examples(2, 3)
+    pool = other_view(rows, torch.tensor([0, 3]), torch.zeros(6, 2), hard=True, log_alpha=0.5)
+    shift = pool.shift_AC.tolist()
+    assert shift == [[-math.inf, 0, 0.5, -math.inf, 0, 0], [-math.inf, 0, 0, -math.inf, 0, 0.5]]
+
+
+def test_a_text_that_stands_twice_is_not_told_apart_from_itself():
+    assert seen(examples(3, 2, groups=[0, 0, 1, 1, 0, 0])) == [[1, 3], [1, 3, 5], [3, 5]]
+
+
+def test_a_hard_negative_that_repeats_a_positive_is_left_out():
+    assert seen(examples(2, 3, groups=[0, 1, 2, 3, 4, 1]), hard=True) == [[1, 2, 4], [1, 2, 4, 5]]
+
+
+def test_a_weight_brings_no_left_out_candidate_back():
+    rows = examples(1, 3, groups=[0, 1, 1])
+    assert other_view(rows, torch.tensor([0]), torch.zeros(3, 2), hard=True, log_alpha=9).shift_AC[0, 2] == -math.inf
+
+
+def test_what_a_queue_holds_stands_behind_the_batch_but_for_texts_alike():
+    memory = Memory(torch.ones(3, 2), torch.tensor([7, 2, 8]))
+    assert seen(examples(2, 2), memory) == [[1, 3, 4, 5, 6], [1, 3, 4, 6]]
+
+
+def test_a_plain_loop_finds_the_same_other_views():
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(30):
+        groups = torch.randint(0, 6, (12,), generator=draw).tolist()
+        held = torch.randint(0, 6, (4,), generator=draw).tolist()
+        found = seen(examples(4, 3, groups=groups, fillers=1), Memory(torch.ones(4, 2), torch.tensor(held)), hard=True)
+        for anchor, columns in zip((0, 3, 6, 9), found, strict=True):
+            alike = {groups[anchor], groups[anchor + 1]}
+            rows = [c for c in range(12) if c % 3 and (c == anchor + 1 or groups[c] not in alike)]
+            assert columns == rows + [13 + at for at, group in enumerate(held) if group not in alike]
+
+
+def test_neighbours_have_no_other_views():
+    with pytest.raises(ValueError, match="row 0 of the batch names row 1 as a right answer, which is no candidate"):
+        other_view(run([[1], [0]]), torch.tensor([0]), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"queue": -1}, "candidates.queue is -1; 0 for none, or how many vectors to keep"),
+        ({"momentum": 1.5}, "candidates.momentum is 1.5; a share from 0 to 1"),
+    ],
+)
+def test_a_queue_that_cannot_be_is_refused(option, message):
+    with pytest.raises(ValueError) as caught:
+        other_view(examples(1, 2), torch.tensor([0]), torch.zeros(2, 2), **option)
+    assert str(caught.value) == message

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tiny import WORDS, drawn_examples, recipe_of, words
 from torch import nn
 
 from models.candidates import Rows
@@ -21,6 +22,8 @@ READY = {"ready": torch.linspace(-1, 1, VOCABULARY * 5).view(VOCABULARY, 5)}
 def small(name, *overrides):
     """A recipe of the folder at a size for tests; a frozen tower gets the ready-made table."""
     plain = load(name)
+    if plain.encoder.kind == "transformer":
+        return recipe_of(name, "batches.lane_rows=3", *overrides)
     frozen = [
         f"encoder.{tower}.table='ready'"
         for tower in plain.encoder.towers
@@ -31,6 +34,8 @@ def small(name, *overrides):
 
 def build(recipe):
     torch.manual_seed(0)
+    if recipe.encoder.kind == "transformer":
+        return Method(recipe, len(WORDS), tokenizer=words())
     return Method(recipe, VOCABULARY, READY, torch.full((VOCABULARY,), 1 / VOCABULARY))
 
 
@@ -50,8 +55,10 @@ def run(method, steps):
     training = method.recipe.training.model_copy(update={"rate": 0.02})
     moving = list(trainable(method))
     optimize, losses = optimizer(moving, training), []
+    kind = method.recipe.pairs.kind
+    batch = eight_texts() if kind == "neighbours" else drawn_examples(torch.Generator().manual_seed(0), kind, 14)
     for number in range(steps):
-        losses.append(step_gradient(method.train(), eight_texts(), number, Setup(0, 3), World()))
+        losses.append(step_gradient(method.train(), batch, number, Setup(0, 3), World()))
         clip(moving, training)
         optimize.step()
     return losses
@@ -71,10 +78,16 @@ def test_resolving_twice_changes_nothing(name):
 @pytest.mark.parametrize("name", known())
 def test_a_resolved_recipe_says_every_option(name):
     recipe = small(name)
-    term = recipe.terms[0]
-    assert {"temperature"} <= set(term.similarity.options) and {"self"} <= set(term.candidates.options)
-    assert {"width", "dropout", "table"} <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
-    assert recipe.readout.towers and term.anchor and term.candidate
+    for term in recipe.terms:
+        assert term.anchor and term.candidate
+        assert not term.similarity or {"temperature"} <= set(term.similarity.options)
+        of_kind = {None: set(), "batch": {"self"}, "other-view": {"hard", "log_alpha", "queue", "momentum"}}
+        assert of_kind[term.candidates and term.candidates.kind] <= set(
+            term.candidates.options if term.candidates else ()
+        )
+    of_encoder = {"transformer": {"path", "pooling", "head"}}.get(recipe.encoder.kind, {"table"})
+    assert {"width", "dropout"} | of_encoder <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
+    assert recipe.readout.towers
 
 
 def test_what_all_towers_share_stands_once():
@@ -102,6 +115,46 @@ def test_what_cannot_be_built_is_named_before_any_work(override, message):
     with pytest.raises(RecipeError) as caught:
         resolve(load("quick-thoughts", [override]))
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "message"),
+    [
+        ("simcse-unsup", "terms.0.candidates.queue=-1", "recipe simcse-unsup: candidates.queue is -1; 0 for none, or"),
+        ("esimcse", "terms.0.candidates.momentum=1.5", "recipe esimcse: candidates.momentum is 1.5; a share"),
+        ("consert", "view.0.rate=1", "recipe consert: view.rate is 1.0; it is a share"),
+        ("consert", "view=['cut']", 'view.0.kind is "cut"; known: dropout, feature-cutoff, none, shuffle, template'),
+        ("mlm", "terms.0.objective.rate=0", "recipe mlm: objective.rate is 0.0; a chance between 0 and 1"),
+        ("mlm", "encoder={kind='bag'}", "a term that tells masked words needs encoder.kind = transformer, not bag"),
+        ("mlm", "terms.0.candidates='batch'", "terms.0 has no similarity; a term has candidates and a similarity, or"),
+        ("mlm", "terms.0.objective.kind='clm'", 'terms.0.objective.kind is "clm"; known: mlm'),
+        ("promptbert", "view=[]", 'recipe promptbert: encoder.pooling is "mask", so every view needs a template'),
+        ("promptbert", "view.0.kind='none'", 'view.0 has no option "text"'),
+        (
+            "promptbert",
+            "view.0.text='[X] means it'",
+            'recipe promptbert: template "[X] means it" has 1 [X] and 0 [MASK]',
+        ),
+        (
+            "promptbert",
+            "view.0.frozen=true",
+            "recipe promptbert: view: all templates need the same `delta` and `frozen`",
+        ),
+        ("promptbert", "readout.pooling='last'", 'recipe promptbert: readout.pooling is "last"; known: first, mean'),
+        ("simcse-unsup", "readout.pooling='mask'", 'recipe simcse-unsup: readout.pooling is "mask", so every view'),
+        ("simcse-unsup", "encoder.heads=3", "recipe simcse-unsup: encoder.width is 16; should be a multiple of"),
+    ],
+)
+def test_what_no_transformer_can_be_is_named_before_any_work(name, override, message):
+    with pytest.raises(RecipeError) as caught:
+        recipe_of(name, override)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("part", ["view=[{kind='shuffle'}]", "readout.head=false", "readout.pooling='mean'"])
+def test_what_transformers_alone_know_is_refused_for_others(part):
+    with pytest.raises(RecipeError, match=r"is for encoder.kind = transformer; this encoder is gru"):
+        small("quick-thoughts", part)
 
 
 def test_a_table_that_nobody_read_is_named():
@@ -174,6 +227,13 @@ def test_scores_of_terms_add_by_weight():
     f, g, f2, g2 = (method.encode(name, *TEXTS) for name in ("f", "g", "f2", "g2"))
     vector = method.readout(*TEXTS)
     assert torch.allclose(method.score(vector, vector), f @ g.T + 0.5 * f2 @ g2.T, atol=1e-6)
+
+
+def test_without_a_term_that_compares_the_score_is_the_cosine():
+    left, right = torch.tensor([[3.0, 0], [1, 1]]), torch.tensor([[0.0, 2], [5, 0]])
+    padded = [nn.functional.pad(side, (0, 14)) for side in (left, right)]
+    found = build(small("mlm")).score(*padded)
+    assert torch.allclose(found, torch.tensor([[0, 1], [0.5**0.5, 0.5**0.5]]))
 
 
 def test_weights_of_terms_multiply_their_part_of_the_loss():

@@ -5,19 +5,21 @@ One group of processes is started for each world size; it runs every case and le
 """
 
 import math
+from functools import cache
 
 import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from tiny import NEW, A, B, drawn_examples, examples, lying_by_example, words
 
 from models.candidates import FILLER, Rows
 from models.method import Method, resolve
 from models.optimizer import clip, optimizer
-from models.recipe import load
+from models.recipe import known, load
 from models.step import Batch, Encode, Setup, World, lanes, step_gradient, step_seed, trainable
 
-VOCABULARY, ROWS, STEPS = 40, 20, 50
+VOCABULARY, ROWS, STEPS, FEW = 40, 20, 50, 5
 SMALL = ("encoder.width=6", "batches.lane_rows=5", "encoder.dropout=0.3")
 GRU = (*SMALL, "encoder.word_width=5")
 CASES = {
@@ -30,16 +32,36 @@ CASES = {
     "bag, two lanes": ("quick-thoughts-bag", (*SMALL, "batches.lane_rows=15")),
     "multichannel": ("quick-thoughts-multichannel", (*GRU, "encoder.f2.table='ready'")),
 }
+TINY = (*NEW, "batches.lane_rows=5", "encoder.dropout=0.3", "training.rate=0.001")
+QUEUE = "terms.0.candidates.queue=13"  # more than one batch brings, less than two
+CASES |= {
+    name: (name, (*TINY, QUEUE) if "esimcse" in name else TINY)
+    for name in known()
+    if load(name).encoder.kind == "transformer"
+}
+CASES |= {
+    "one lane, a queue": ("simcse-unsup", (*TINY, QUEUE, "batches.lane_rows=20")),
+    "hard negatives, a weight and a queue": ("simcse-sup", (*TINY, QUEUE, "terms.0.candidates.log_alpha=0.5")),
+    "templates of unknown words, frozen": (
+        "promptbert",
+        (*TINY, *(f"view.{at}.{option}" for at in (0, 1) for option in ("delta='x-tokens'", "frozen=true"))),
+    ),
+}
 RUNS = [(case, "fp64", cached) for case in CASES for cached in (False, True)]
 RUNS += [("bi", "fp32", True), *((case, "fp32", False) for case in CASES)]
+# Reading the library of transformers takes each process seconds, so larger groups do without.
+RUNS_OF = {2: RUNS, 4: [run for run in RUNS if load(CASES[run[0]][0]).encoder.kind != "transformer"]}
+GROUPED = [(size, run) for size, runs in RUNS_OF.items() for run in runs]
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-12}
 
 F = [[1, 0.5, -0.5], [0.2, -1, 0.3], [-0.7, 0.4, 0.9], [0.6, 0.8, 0.1]]
 G = [[0.9, 0.4, -0.6], [0.1, -0.8, 0.5], [-0.5, 0.6, 0.7], [0.7, 0.6, 0.3]]
 
 
-def drawn_batch(draw):
-    """Runs of 8 neighbours, lengths from 1 to 5, a few repeats, three fillers at the end."""
+def drawn_batch(draw, pairs="neighbours", repeated=False):
+    """Examples, or runs of 8 neighbours, lengths from 1 to 5, a few repeats, three fillers at the end."""
+    if pairs != "neighbours":
+        return drawn_examples(draw, pairs, ROWS, repeated)
     length_B = torch.randint(1, 6, (ROWS,), generator=draw)
     ids = torch.randint(0, VOCABULARY, (int(length_B.sum()),), generator=draw)
     real = ROWS - 3
@@ -57,22 +79,40 @@ def new_method(case, precision="fp32"):
     name, overrides = CASES[case]
     recipe = resolve(load(name, [*overrides, f"training.precision={precision}"]))
     torch.manual_seed(0)
-    method = Method(recipe, VOCABULARY, {"ready": torch.rand(VOCABULARY, 5) - 0.5}, torch.full((VOCABULARY,), 0.01))
+    ready, shares = {"ready": torch.rand(VOCABULARY, 5) - 0.5}, torch.full((VOCABULARY,), 0.01)
+    method = Method(recipe, VOCABULARY, ready, shares, words())
     return (method.double() if precision == "fp64" else method).train()
 
 
-def trained(case, precision, cached, world, steps=STEPS):
-    """Losses of a run and the weights at its end."""
+def trained(case, precision, cached, world, steps=None):
+    """Losses of a run and the weights at its end, what is in queues included."""
     method = new_method(case, precision)
+    steps = steps or (FEW if method.recipe.encoder.kind == "transformer" else STEPS)
+    batch = lambda: drawn_batch(draw, method.recipe.pairs.kind, bool(method.recipe.augment))
     training, draw = method.recipe.training, torch.Generator().manual_seed(1)
     setup = Setup(training.seed, method.recipe.batches.lane_rows, precision, cached)
     moving = list(trainable(method))
     optimize, losses = optimizer(moving, training), []
     for number in range(steps):
-        losses.append(step_gradient(method, drawn_batch(draw), number, setup, world))
+        losses.append(step_gradient(method, batch(), number, setup, world))
         clip(moving, training)
         optimize.step()
-    return torch.tensor(losses, dtype=torch.float64), torch.cat([weight.detach().flatten() for weight in moving])
+    return torch.tensor(losses, dtype=torch.float64), flat(moving, method.queues.state_dict())
+
+
+def flat(moving, queues):
+    return torch.cat([weight.detach().flatten().double() for weight in (*moving, *queues.values())])
+
+
+def four_pairs(world, cached=False):
+    """Loss and gradient where the two views of text i are rows of A and B: its only word's vector is just that."""
+    ready = ("encoder={kind='bag', table='ready'}", "readout.head=true", "terms.0.similarity.temperature=0.5")
+    recipe = resolve(load("simcse-unsup", [*ready, "training.precision=fp64"]))
+    table = lying_by_example(torch.tensor(A), torch.tensor(B))
+    method = Method(recipe, 8, {"ready": table}).double().train()
+    batch = Batch(torch.arange(8), torch.ones(8, dtype=torch.int64), examples(4, 2))
+    loss = step_gradient(method, batch, 0, Setup(0, 4, "fp64", cached), world)
+    return loss, method.tower("f").words.weight.grad.clone()
 
 
 def four_sentences(documents, world, cached=False):
@@ -89,7 +129,8 @@ def four_sentences(documents, world, cached=False):
 
 
 def everything(world):
-    found = {run: trained(*run, world) for run in RUNS}
+    found = {run: trained(*run, world) for run in RUNS_OF.get(world.size, RUNS)}
+    found |= {("pairs", cached): four_pairs(world, cached) for cached in (False, True)}
     return found | {documents: four_sentences(documents, world) for documents in ((0, 0, 0, 0), (0, 1, 1, 1))}
 
 
@@ -110,12 +151,22 @@ def alone():
     torch.set_num_threads(threads)
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def together(request, tmp_path_factory):
-    """What each process of a group got."""
-    folder = tmp_path_factory.mktemp(f"group-of-{request.param}")
-    mp.spawn(child, (request.param, str(folder)), nprocs=request.param)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(request.param)]
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory):
+    """What each process of a group of that size got."""
+
+    @cache
+    def run(size):
+        folder = tmp_path_factory.mktemp(f"group-of-{size}")
+        mp.spawn(child, (size, str(folder)), nprocs=size)
+        return [torch.load(folder / f"{rank}.pt") for rank in range(size)]
+
+    return run
+
+
+@pytest.fixture(scope="module", params=RUNS_OF)
+def together(request, groups):
+    return groups(request.param)
 
 
 def difference(left, right):
@@ -123,18 +174,20 @@ def difference(left, right):
     return ((left - right).abs() / left.abs().clamp(min=1e-3)).max().item()
 
 
-@pytest.mark.parametrize("run", RUNS, ids=str)
-def test_losses_are_those_of_one_process(run, alone, together):
-    assert difference(alone[run][0], together[0][run][0]) < TOLERANCE[run[1]]
+@pytest.mark.parametrize(("size", "run"), GROUPED, ids=str)
+def test_losses_are_those_of_one_process(size, run, alone, groups):
+    assert difference(alone[run][0], groups(size)[0][run][0]) < TOLERANCE[run[1]]
 
 
-@pytest.mark.parametrize("run", [run for run in RUNS if run[1] == "fp64"], ids=str)
-def test_weights_after_the_run_are_those_of_one_process(run, alone, together):
-    assert difference(alone[run][1], together[0][run][1]) < 1e-9
+@pytest.mark.parametrize(("size", "run"), [(size, run) for size, run in GROUPED if run[1] == "fp64"], ids=str)
+def test_weights_after_the_run_are_those_of_one_process(size, run, alone, groups):
+    assert difference(alone[run][1], groups(size)[0][run][1]) < 1e-9
 
 
-def test_all_processes_hold_the_same_weights_to_the_bit(together):
-    assert all(torch.equal(together[0][run][1], other[run][1]) for run in RUNS for other in together[1:])
+@pytest.mark.parametrize("size", RUNS_OF)
+def test_all_processes_hold_the_same_weights_to_the_bit(size, groups):
+    first, *others = groups(size)
+    assert all(torch.equal(first[run][1], other[run][1]) for run in RUNS_OF[size] for other in others)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -147,7 +200,8 @@ def test_caching_changes_no_result(case, alone):
 def test_dropout_is_on_in_these_runs(case, alone):
     off = new_method(case).eval()
     setup = Setup(0, off.recipe.batches.lane_rows)
-    assert step_gradient(off, drawn_batch(torch.Generator().manual_seed(1)), 0, setup, World()) != pytest.approx(
+    first = drawn_batch(torch.Generator().manual_seed(1), off.recipe.pairs.kind, bool(off.recipe.augment))
+    assert step_gradient(off, first, 0, setup, World()) != pytest.approx(
         alone[case, "fp32", False][0][0].item(), rel=1e-5
     )
 
@@ -158,6 +212,15 @@ def test_gradient_of_a_gathered_batch_is_the_whole_one(together):
         assert loss == pytest.approx(1.235229, abs=1.5e-6)
         assert to_f[0].tolist() == pytest.approx([0.075684, 0.292198, -0.025228], abs=1.5e-6)
         assert to_g[0].tolist() == pytest.approx([0.047385, 0.163593, 0.035048], abs=1.5e-6)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_gradient_of_gathered_pairs_is_the_whole_one(cached, together):
+    """Not half of it; with the others' rows detached, that of b1 would begin with 0.004490."""
+    for loss, gradient in (found["pairs", cached] for found in together):
+        assert loss == pytest.approx(0.410013, abs=1.5e-6)  # without the others' candidates 0.119894
+        assert gradient[0].tolist() == pytest.approx([0.028540, 0.057317, 0.114397], abs=1.5e-6)
+        assert gradient[1].tolist() == pytest.approx([0.012288, 0.048244, 0.050594], abs=1.5e-6)
 
 
 def test_unequal_counts_are_divided_over_the_whole_batch(together):

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from models import candidates
 from models.recipe import Batches
 from pipeline import batches
-from pipeline.batches import BatchesError, Source, answered, epoch, shard_runs
+from pipeline.batches import BatchesError, Source, epoch
 from pipeline.reader import Epoch
+from pipeline.runs import answered, shard_runs
 from pipeline.store import Store
 from pipeline.tables import BOTH, FILLER
 

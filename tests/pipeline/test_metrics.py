@@ -27,6 +27,14 @@ def test_spearman_of_a_constant_side_is_no_number():
     assert math.isnan(metrics.spearman((1, 1, 1), (1, 2, 3)))
 
 
+def test_a_constant_whose_mean_rounds_is_constant_too():
+    assert math.isnan(metrics.pearson([0.1] * 3, (1, 2, 3)))
+
+
+def test_pearson_does_not_rank():
+    assert metrics.pearson((5, 4, 4, 2, 1, 0), (0.9, 0.8, 0.7, 0.75, 0.2, 0.3)) == pytest.approx(87.39057, abs=1e-6)
+
+
 def test_spearman_refuses_sides_of_unlike_length():
     with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
         metrics.spearman((1, 2), (1, 2, 3))
@@ -36,6 +44,30 @@ def test_the_all_setting_is_one_correlation_over_the_subsets_together():
     subsets = [((5, 3, 1), (0.9, 0.5, 0.6)), ((4, 2, 0, 1), (0.4, 0.3, 0.1, 0.2))]
     assert [metrics.spearman(*subset) for subset in subsets] == pytest.approx([50, 100])
     assert metrics.spearman_all(subsets) == pytest.approx(68.471247, abs=1e-6)
+
+
+def test_cosine_is_that_of_each_row():
+    expected = [a @ b / math.sqrt((a @ a) * (b @ b)) for a, b in zip(A, B, strict=True)]
+    assert metrics.cosine(A.astype(np.float32), 3 * B.astype(np.float32)) == pytest.approx(expected, abs=1e-7)
+
+
+def test_cosine_with_a_vector_of_zeros_is_0():
+    assert metrics.cosine(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 0.0], [2.0, 0.0]])).tolist() == [0, 1]
+
+
+def test_cosines_that_differ_by_rounding_are_ties():
+    same = np.random.default_rng(6).normal(size=(500, 33)).astype(np.float32)
+    assert set(metrics.cosine(same, same)) == {1.0}
+
+
+def test_random_cosine_is_the_mean_over_all_pairs_of_different_rows():
+    vectors = np.concatenate([A, B, np.zeros((1, 3))])
+    cosines = [metrics.cosine(vectors[[i]], vectors[[j]])[0] for i in range(9) for j in range(9) if i != j]
+    assert metrics.random_cosine(vectors) == pytest.approx(np.mean(cosines))
+
+
+def test_random_cosine_of_one_vector_is_no_number():
+    assert math.isnan(metrics.random_cosine(A[:1]))
 
 
 def test_alignment_is_the_mean_squared_distance_of_normalised_pairs():
@@ -149,3 +181,30 @@ def test_bootstrap_of_twenty_thousand_queries_takes_a_moment():
 def test_bootstrap_refuses_a_query_without_a_score():
     with pytest.raises(ValueError, match=r"queries \[1\]"):
         metrics.bootstrap_difference((1.0, float("nan")), (0.0, 0.0))
+
+
+def test_bootstrap_of_spearman_ranks_each_draw_anew():
+    draw = np.random.default_rng(7)
+    gold, left = draw.integers(4, size=30), draw.normal(size=30).round(1)
+    right = gold + draw.normal(size=30)
+    place = np.random.default_rng(0).integers(30, size=(200, 30))
+    found = [metrics.spearman(left[at], gold[at]) - metrics.spearman(right[at], gold[at]) for at in place]
+    got = metrics.bootstrap_spearman(gold, left, right, draws=200)
+    assert (got.low, got.high) == pytest.approx(tuple(np.percentile(found, [2.5, 97.5])))
+    assert got.mean == pytest.approx(metrics.spearman(left, gold) - metrics.spearman(right, gold))
+
+
+def test_bootstrap_of_spearman_is_zero_for_the_same_side_twice():
+    gold, left = np.random.default_rng(8).normal(size=(2, 50))
+    assert metrics.bootstrap_spearman(gold, left, left) == metrics.Interval(0, 0, 0)
+
+
+def test_bootstrap_of_spearman_leaves_out_draws_in_which_a_side_is_constant():
+    got = metrics.bootstrap_spearman((1, 2, 3), (1, 2, 3), (3, 2, 1))
+    assert (got.low, got.mean, got.high) == pytest.approx((200, 200, 200))
+
+
+@pytest.mark.parametrize("left", [(1, 1, 1), (1, 2, float("nan"))])
+def test_bootstrap_of_spearman_refuses_a_side_without_order(left):
+    with pytest.raises(ValueError, match="Spearman is undefined"):
+        metrics.bootstrap_spearman((1, 2, 3), left, (1, 2, 3))

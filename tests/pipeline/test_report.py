@@ -149,3 +149,39 @@ def test_a_run_that_measured_and_registered_nothing_still_has_a_page(result):
     text = page(result | {"scores": {"neighbours.queries": 0.0}, "registered": None, "dropped": {}, "training": {}})
     assert "Scores" not in text
     assert line(text, "registered") == ["registered", "no"]
+
+
+@pytest.fixture
+def rated(result):
+    """A run that was scored on two files of rated pairs, and on neighbours."""
+    figures = {"spearman": 61.234, "pearson": 60.5, "overlap.spearman": 54.5, "overlap.pearson": 53.25}
+    figures |= {f"spearman_over_overlap{end}": value for end, value in (("", 6.734), (".low", 0.7), (".high", 12.0))}
+    figures |= {"length_bias": -20.5, "alignment": 0.21, "random_cosine": 0.05, "pairs": 1500, "dropped": 12}
+    names = ("stsb-dev", "sick")
+    result["scores"] |= {f"sts.{name}.{key}": value for name in names for key, value in figures.items()}
+    return result
+
+
+def test_each_file_of_rated_pairs_has_a_section_of_its_own(rated):
+    titles = [row.strip() for row in page(rated).splitlines() if row.startswith("Scores")]
+    assert titles == ["Scores: neighbours", "Scores: sts.stsb-dev", "Scores: sts.sick"]
+
+
+def test_correlations_stand_beside_those_of_the_overlap_of_words_with_two_decimals(rated):
+    rows = page(rated).splitlines()
+    assert [row.split() for row in rows if row.strip().startswith("spearman")] == 2 * [["spearman", "61.23", "54.50"]]
+    assert [row.split() for row in rows if row.strip().startswith("alignment")] == 2 * [["alignment", "0.2100"]]
+    assert sum("word overlap" in row and "model" in row for row in rows) == 2
+
+
+def test_a_sentence_says_whether_the_model_beats_the_overlap_of_words(rated):
+    assert page(rated).count("beats word overlap by +6.73 Spearman (95 % interval +.70 to +12.00)") == 2
+
+
+def test_rated_pairs_are_counted_with_those_left_out(rated):
+    assert page(rated).count("1,500 rated pairs, 12 without a score left out") == 2
+
+
+def test_an_evaluation_without_figures_has_no_section(result):
+    result["scores"] |= {"sts.sick.pairs": 3.0, "sts.sick.dropped": 0.0}
+    assert "sts.sick" not in page(result)

@@ -180,6 +180,37 @@ def test_a_run_over_nothing_new_is_quick(small):
     assert time.monotonic() - began < 3
 
 
+# Examples
+
+SINGLE = "pairs={kind='single'}"
+
+
+@pytest.mark.parametrize("unit", ["word", "subword"])
+def test_the_tokenizer_is_known_to_batches_where_words_are_repeated(small, unit):
+    store, corpus, _ = small
+    way = road(store, corpus, SINGLE, f"augment=['none', {{kind='repeat', unit='{unit}'}}]")
+    sentences = way.sentences(way.documents(way.numbered()))
+    tokens = way.tokens(sentences, way.vocabulary(sentences))
+    source = way.source(sentences, tokens, way.pairs(sentences))
+    assert source.examples is not None
+    assert bool(source.examples.tokenizer) == (unit == "word")
+    assert unit != "word" or way.store.get(source.examples.tokenizer) == way.vocabulary(sentences).tokenizer
+    assert way.batches(source).rows > 0
+
+
+def test_augmentation_changes_batches_alone(small):
+    store, corpus, _ = small
+    plain, repeated = (keys(walk(road(store, corpus, SINGLE, f"augment={a}"))) for a in ("[]", "['none', 'repeat']"))
+    assert [name for name in DATA if plain[name] != repeated[name]] == ["batches"]
+
+
+def test_every_kind_of_example_walks_the_road(small):
+    store, corpus, _ = small
+    for kind, rows in (("none", 8), ("single", 8), ("pairs", 8), ("triples", 6)):
+        made = walk(road(store, corpus, f"pairs={{kind='{kind}'}}", f"batches.rows={rows}"))
+        assert made["batches"].rows >= rows
+
+
 # What cannot be used
 
 

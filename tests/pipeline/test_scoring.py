@@ -1,4 +1,4 @@
-"""The `scores` stage: evaluations kept with each query's rank."""
+"""The `scores` stage: evaluations kept with each query's rank or each rated pair's cosine."""
 
 import time
 
@@ -13,7 +13,8 @@ from pipeline.evaluate import EVALUATIONS
 from pipeline.manifest import Manifest
 from pipeline.run import build
 from pipeline.scoring import EVERY, SPARE, held_out, outcome, sample
-from pipeline.store import Piece
+from pipeline.store import Piece, piece_key
+from pipeline.sts import agreement
 
 NEIGHBOURS = (Choice(kind="neighbours"),)
 
@@ -26,8 +27,8 @@ def model(made, tmp_path_factory):
     return str(path), vectors(made.store, "scoring", str(path), made.sentences, EVERY)
 
 
-def score(made, model, evaluations=NEIGHBOURS):
-    return outcome(made.store, evaluations, model[0], made.sentences, model[1])
+def score(made, model, evaluations=NEIGHBOURS, weights="scoring"):
+    return outcome(made.store, evaluations, model[0], made.sentences, model[1], weights)
 
 
 def test_scores_are_what_the_evaluation_says(made, model):
@@ -96,3 +97,59 @@ def test_a_share_of_documents_is_looked_at_when_they_are_many():
 def test_the_evaluation_that_wants_most_decides():
     many = [Choice(kind="neighbours", options={"most": most}) for most in (10, 500)]
     assert sample(counted(SPARE * 5000), many) == sample(counted(SPARE * 5000), many[1:])
+
+
+# Rated pairs.
+
+
+def rate(path, score="1"):
+    """Rated pairs of trees, whose names the model knows."""
+    rows = ["The oak.\tThe elm.\t4", "Ash and yew.\tYew and ash.\t5", f"Fir.\tPine and alder and rowan.\t{score}"]
+    path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows, "Fir.\tOak.\t"]))
+    return Choice(kind="sts", options={"path": str(path)})
+
+
+@pytest.fixture
+def trees(tmp_path):
+    return rate(tmp_path / "trees.tsv")
+
+
+def test_cosines_of_rated_pairs_are_kept_under_the_key_of_the_scores(made, model, trees):
+    found = score(made, model, (*NEIGHBOURS, trees))
+    rows = made.store.read(made.store.piece("similarities", found.key))
+    again = {f"sts.trees.{name}": value for name, value in agreement(rows).values.items()}
+    assert again["sts.trees.spearman"] == found.figures["sts.trees.spearman"]
+    assert found.queries == score(made, model).queries + 3
+
+
+def test_rated_pairs_alone_need_no_held_out_sentence(made, model, trees):
+    found = outcome(made.store, (trees,), model[0], made.sentences, Manifest("vectors", "", {}), "scoring")
+    assert (found.figures["sts.trees.pairs"], found.figures["sts.trees.dropped"], found.row()["rows"]) == (3, 1, 3)
+
+
+def test_other_bytes_in_the_file_are_other_scores(made, model, tmp_path):
+    before, same = (score(made, model, (rate(tmp_path / "trees.tsv"),)) for _ in range(2))
+    assert same.cached and (same.key, same.figures) == (before.key, before.figures)
+    assert score(made, model, (rate(tmp_path / "trees.tsv", score="2"),)).key != before.key
+
+
+def test_other_weights_are_other_scores_although_no_vector_changed(made, model, trees):
+    assert score(made, model, (trees,), weights="others").key != score(made, model, (trees,)).key
+
+
+def test_the_key_of_neighbours_is_of_choices_and_vectors_alone(made, model):
+    choice = {"kind": "neighbours", "most": 20_000}
+    assert score(made, model).key == piece_key("scores", 1, [choice], (model[1].key,))
+    assert score(made, model, weights="others").key == score(made, model).key
+
+
+def test_no_document_is_embedded_for_rated_pairs_alone(trees):
+    assert sample(counted(5000), (trees,)) == 0
+    assert sample(counted(SPARE * 500), (trees, Choice(kind="neighbours", options={"most": 500}))) == EVERY
+
+
+def test_vectors_of_no_document_can_be_made_and_read(made, model, trees):
+    none = vectors(made.store, "scoring", model[0], made.sentences, 0)
+    assert none.rows == 0
+    found = outcome(made.store, (trees,), model[0], made.sentences, none, "scoring")
+    assert found.figures == pytest.approx(score(made, model, (trees,)).figures)

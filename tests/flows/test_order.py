@@ -1,0 +1,33 @@
+import pytest
+
+from flows.order import planned
+from models.recipe import RecipeError
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["pairs={kind='triples'}", "batches.rows=400"], r"batches\.rows is 400; .*multiple of 3.* 399 or 402"),
+        (["pairs={kind='single'}", "augment=['none', 'repeat', 'none']"], r"augment has 3 entries; .* has 2 views"),
+        (["pairs={kind='twins'}"], r'pairs\.kind is "twins"; known: neighbours, none, pairs, single, triples'),
+    ],
+)
+def test_examples_that_do_not_fit_are_refused_before_any_work(overrides, message):
+    with pytest.raises(RecipeError, match=message):
+        planned("quick-thoughts", overrides)
+
+
+def test_rated_pairs_are_read_before_any_work(tmp_path):
+    path, rows = tmp_path / "pairs.tsv", ("an owl\ta bird\t4", "a boat\ta ship\t5", "a boat\tan owl\t0")
+    path.write_text("\n".join(["sentence1\tsentence2\tgold", *rows]))
+    order = lambda score: planned(
+        "quick-thoughts-bag", [f"evaluation=[{{kind='sts', path='{path}', score='{score}'}}]"]
+    )
+    assert order("gold").evaluation[0].options["path"] == str(path)
+    with pytest.raises(RecipeError, match=r"evaluation\.0: pairs\.tsv: no column score; columns there: sentence1"):
+        order("score")
+
+
+def test_rated_pairs_that_are_not_there_are_refused():
+    with pytest.raises(RecipeError, match=r"evaluation\.0: source .*no/pairs\.tsv: no such file"):
+        planned("quick-thoughts-bag", ["evaluation=[{kind='sts', path='no/pairs.tsv'}]"])
