@@ -1,9 +1,8 @@
 """
 What others read of a model folder: the files of `transformers` and of `sentence_transformers`, and how to use them.
 
-What sentence-transformers has no module for (the state at a mask
-word, a template's vector taken off, a masked-word model's head, several towers) is in `models/riding.py`, a copy of
-which lies in such a folder.
+What sentence-transformers has no module for (the state at a mask word, a template's vector taken off, a masked-word
+model's head, several towers) is in `models/riding.py`, a copy of which lies in such a folder.
 """
 
 import json

@@ -80,7 +80,8 @@ def _try(recipe: Recipe, base: Path | None) -> None:
             method = Method(recipe, 2, {name: torch.zeros(2, 1) for name in named}, torch.zeros(2), base=base)
             for term in method.summands:
                 term.similarity(torch.zeros(1, 1), torch.zeros(1, 1))
-        _try_options(recipe, method)
+        with torch.device("cpu"):
+            _try_options(recipe, method)
     except RecipeError:
         raise
     except (ValueError, RuntimeError) as error:

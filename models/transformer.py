@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from models.dropout import install
 from models.lookup import Dropout, Encoder
 from models.pretrained import continuing, first_position, local, opened
 from models.recipe import Choice, Readout
@@ -95,6 +96,7 @@ class Transformer(Encoder):
         self.drop = Dropout(0.0, shared=False)
         self.words = None
         _sparse(self.body)
+        install(self.whole)
         self.views = [_View.of(choice, self.around.tokenizer) for choice in self.around.views or (Choice(kind="none"),)]
         self._check(pooling, "encoder.pooling")
         self._check_parts(head)

@@ -1,7 +1,11 @@
-"""A corpus composed of word lists, and a recipe small enough for it."""
+"""A corpus composed of word lists, a recipe small enough for it, and the command to run on it."""
 
 import random
 from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from flows.__main__ import app
 
 TOPICS = {
     "sea": "wave salt harbour sail tide anchor gull shore",
@@ -33,3 +37,21 @@ def write_corpus(folder: Path, documents: int = 40) -> Path:
         topic = list(TOPICS)[number % len(TOPICS)]
         (folder / f"{topic}{number:02}.txt").write_text(" ".join(sentences(topic, 8, number)))
     return folder
+
+
+def write_bad_rows(file: Path) -> None:
+    """Rows of which only the fifth can be used."""
+    rows = [b'{"text": null}', b'{"text": "  "}', b'{"text": "b\xffd"}', b'{"text": ', b'{"text": "A good one."}']
+    rows += [b'{"text": "%s"}' % (b"long " * 2_000_000)]
+    file.write_bytes(b"\n".join(rows) + b"\n")
+
+
+def firth(*arguments: object, text: str | bytes | None = None) -> Result:
+    """The command in this process, with Ray and Prefect's server running already."""
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=text)
+
+
+def retrain(corpus: object, store: object, *settings: str, recipe="quick-thoughts-bag", options=()) -> Result:
+    """`firth retrain` of a small recipe."""
+    chosen = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
+    return firth("retrain", recipe, "--corpus", corpus, "--store", store, *chosen, *options)

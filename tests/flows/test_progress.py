@@ -24,23 +24,35 @@ def test_a_stage_that_ends_soon_shows_nothing(capsys):
     assert capsys.readouterr().err == ""
 
 
+def lines(capsys, count, limit=30):
+    """What is shown until there are so many lines."""
+    shown, end = "", time.monotonic() + limit
+    while shown.count("\n") < count and time.monotonic() < end:
+        time.sleep(0.01)
+        shown += capsys.readouterr().err
+    return shown.splitlines()
+
+
 def test_a_longer_stage_shows_a_line_and_then_one_each_interval(impatient, capsys):
+    began = time.monotonic()
     with watched("documents") as show:
         show(1, 3)
-        time.sleep(0.54)
-    assert capsys.readouterr().err.splitlines() == ["documents: 1 of 3 shards"] * 3
+        found = lines(capsys, 3)
+    assert found[:3] == ["documents: 1 of 3 shards"] * 3
+    assert time.monotonic() - began > progress.PATIENCE_SECONDS + 2 * progress.LINE_SECONDS
 
 
 def test_a_stage_that_cannot_tell_says_how_long_it_takes(impatient, capsys):
     with watched("vocabulary"):
-        time.sleep(0.1)
-    assert capsys.readouterr().err == "vocabulary: 0 s so far\n"
+        found = lines(capsys, 1)
+    assert found[0] == "vocabulary: 0 s so far"
 
 
-def test_nothing_is_shown_once_a_stage_has_failed(impatient, capsys):
+def test_nothing_is_shown_once_a_stage_has_failed(impatient, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.5)
     with pytest.raises(ValueError, match="x"), watched("documents"):
         raise ValueError("x")
-    time.sleep(0.1)
+    time.sleep(0.7)
     assert capsys.readouterr().err == ""
 
 

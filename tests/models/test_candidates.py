@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
-from tiny import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import examples
 
 from models.candidates import Memory, Pool, Rows, anchors, batch, other_view, scores
 from models.similarity import dot

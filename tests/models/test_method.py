@@ -66,7 +66,9 @@ def run(method, steps):
 
 @pytest.mark.parametrize("name", known())
 def test_a_few_steps_of_every_recipe_lower_its_loss(name):
-    losses = run(build(small(name)), steps=15)
+    # Of a new encoder a template's vectors differ by little but dropout, whose noise would hide what is learned.
+    calm = ["encoder.dropout=0.0"] if load(name).encoder.kind == "transformer" else []
+    losses = run(build(small(name, *calm)), steps=15)
     assert losses[-1] < 0.95 * losses[0]
 
 

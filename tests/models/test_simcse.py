@@ -54,8 +54,11 @@ def test_unsupervised_loss_in_float32():
 
 @pytest.mark.parametrize(
     ("temperature", "first", "second"),
-    [(0.05, (0.002746, 0.006342, 0.011833), None), (0.5, (0.028540, 0.057317, 0.114397), (0.012288, 0.048244, 0.050594))],
-)  # fmt: skip
+    [
+        (0.05, (0.002746, 0.006342, 0.011833), None),
+        (0.5, (0.028540, 0.057317, 0.114397), (0.012288, 0.048244, 0.050594)),
+    ],
+)
 def test_unsupervised_gradient(temperature, first, second):
     a, b = sides(A, B)
     loss(method_of("simcse-unsup", temperature), a, b).backward()

@@ -19,7 +19,7 @@ from models.optimizer import clip, optimizer
 from models.recipe import known, load
 from models.step import Batch, Encode, Setup, World, lanes, step_gradient, step_seed, trainable
 
-VOCABULARY, ROWS, STEPS, FEW = 40, 20, 50, 5
+VOCABULARY, ROWS, STEPS, FEW = 40, 20, 20, 5
 SMALL = ("encoder.width=6", "batches.lane_rows=5", "encoder.dropout=0.3")
 GRU = (*SMALL, "encoder.word_width=5")
 CASES = {

@@ -11,7 +11,8 @@ from models.step import Batch
 
 SPECIAL = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 AROUND = ["this", "sentence", "of", "means", '"', ":", ".", "[", "]", "x"]
-PLAIN = "river baker clock owl sing wait sleep the a an old new red blue near far under over slow quick".split()
+PLAIN = ["river", "baker", "clock", "owl", "sing", "wait", "sleep", "the", "a", "an", "old", "new", "red", "blue"]
+PLAIN += ["near", "far", "under", "over", "slow", "quick"]
 WORDS = [*SPECIAL, *AROUND, *PLAIN, "##s", "##er", "##ing", "##ly", "##ness"]
 NEW = ("encoder.path=''", "encoder.layers=1", "encoder.width=16", "encoder.heads=2", "encoder.positions=64")
 VIEWS = {"single": 2, "pairs": 2, "triples": 3, "none": 1}

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def killed_once(mark: Path) -> int:
     return os.getpid()
 
 
+def marked(mark: Path) -> None:
+    """Leaves a mark; the first of all fails, and the others take their time once it has."""
+    mark.write_text("")
+    if mark.name == "0":
+        raise RefusedError("zero")
+    end = time.monotonic() + 60
+    while not mark.with_name("0").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.1)
+
+
 def test_a_single_item_runs_in_this_process_and_none_needs_nothing():
     seen = []
     assert map_shards(lambda _: os.getpid(), [1], lambda done, total: seen.append((done, total))) == [os.getpid()]
@@ -50,6 +62,18 @@ def test_an_error_of_the_function_comes_out_as_itself(ray_session):
     with pytest.raises(ValueError, match=r"^thirteen$") as error:
         map_shards(squared, [1, 13, 2])
     assert type(error.value).__name__ == "RefusedError"
+
+
+@pytest.mark.ray
+def test_after_an_error_tasks_that_were_not_asked_for_yet_are_never_run(tmp_path, ray_session):
+    with pytest.raises(ValueError, match=r"^zero$"):
+        map_shards(marked, [tmp_path / str(number) for number in range(60)])
+    marks = lambda: len(list(tmp_path.iterdir()))
+    before = 0
+    while before < marks():  # until all that were asked for have run: none takes long
+        before = marks()
+        time.sleep(1.5)
+    assert 1 <= before < 30
 
 
 @pytest.mark.ray

@@ -172,25 +172,17 @@ def test_a_run_on_ray_is_that_in_this_process(one, undisturbed):
     assert difference(numbers(undisturbed.state), torch.tensor(one.first.training["loss"]).double()) < 1e-4
 
 
-@pytest.mark.ray
-def test_two_workers_take_the_steps_of_one(made, one, undisturbed):
-    trained = fit(replace(one.job, recipe=renamed(one.job.recipe, "two")), 2, False)
-    losses = torch.tensor(one.first.training["loss"], dtype=torch.float64)
-    assert difference(losses, numbers(trained.state)) < 1e-4
+@pytest.fixture(scope="module")
+def killed(made, ray_session):
+    """
+    A run on two workers, one of which was killed, and the same in this process.
 
-
-def renamed(recipe, name):
-    """The same recipe under a name of its own: another run, the same key."""
-    return recipe.model_copy(update={"name": name})
-
-
-@pytest.mark.ray
-def test_a_run_whose_worker_was_killed_ends_as_if_nothing_had_happened(made, ray_session):
-    """In float64, so that two workers must agree with one to the last digits but a few; 20 epochs to have time."""
-    job, killed = job_of(made, precision="fp64", epochs=20, checkpoint_steps=30), []
+    In float64, so that two workers must agree with one to the last digits but a few; 20 epochs to have time.
+    """
+    job, killed = job_of(made, precision="fp64", epochs=20, checkpoint_steps=20), []
 
     def kill():
-        wait_for(made.store, f"{job.run}/step_00000120/")  # Ray knows of the one before the last, at least
+        wait_for(made.store, f"{job.run}/step_00000060/")  # Ray knows of the one before the last, at least
         workers = [child for child in psutil.Process().children(recursive=True) if "RayTrainWorker" in name_of(child)]
         workers[-1].kill()
         killed.append(workers[-1].pid)
@@ -198,10 +190,21 @@ def test_a_run_whose_worker_was_killed_ends_as_if_nothing_had_happened(made, ray
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     trained, expected = fit(job, 2, False), finish(new_run(job))
-    assert killed and 30 <= trained.state.taken_up[0] < 20 * EPOCH
-    assert [step for step, _ in trained.state.losses] == list(range(20 * EPOCH))
-    assert difference(numbers(expected.state), numbers(trained.state)) < 1e-12
-    saved = torch.load(Path(made.store.path(trained.checkpoint)) / STATE, weights_only=True)["weights"]
+    assert killed
+    return SimpleNamespace(trained=trained, expected=expected)
+
+
+@pytest.mark.ray
+def test_two_workers_take_the_steps_of_one(killed):
+    assert difference(numbers(killed.expected.state), numbers(killed.trained.state)) < 1e-12
+
+
+@pytest.mark.ray
+def test_a_run_whose_worker_was_killed_ends_as_if_nothing_had_happened(made, killed):
+    state, expected = killed.trained.state, killed.expected
+    assert 20 <= state.taken_up[0] < 20 * EPOCH
+    assert [step for step, _ in state.losses] == list(range(20 * EPOCH))
+    saved = torch.load(Path(made.store.path(killed.trained.checkpoint)) / STATE, weights_only=True)["weights"]
     assert difference(flat(expected.method.state_dict()), flat(saved)) < 1e-9
 
 
@@ -212,7 +215,7 @@ def name_of(process):
         return ""
 
 
-def wait_for(store, prefix, seconds=60):
+def wait_for(store, prefix, seconds=200):
     end = time.time() + seconds
     while not store.names(prefix):
         assert time.time() < end, f"no {prefix} after {seconds} s"
@@ -242,7 +245,7 @@ def resumed(made, ray_session, tmp_path_factory):
         wait_for(made.store, f"{job.run}/step_00000036/")
         family = psutil.Process(driver.pid).children(recursive=True)
         driver.kill()
-    for process in psutil.wait_procs(family, timeout=3)[1]:
+    for process in psutil.wait_procs(family, timeout=1)[1]:
         process.kill()
     return SimpleNamespace(job=job, result=weights(made.store, job, {}, workers=2))
 

@@ -1,0 +1,225 @@
+"""
+Sentence similarity from nothing: a small BERT trained on masked words, then each recipe of the SimCSE family from it.
+
+    python benchmarks/similarity.py --data FOLDER --store FOLDER [--steps 1000] [--only consert] [--table]
+
+FOLDER of the data holds standardebooks, movie-reviews, brown, snli-dev, stsb and sts12-16. Every run is a `firth
+retrain`; what the store holds is not done again, so a killed script goes on where it was. Figures lie in one JSON file
+a run under STORE/similarity; --table prints them all.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+BASE_STEPS = 9_000
+RATE = 1e-4  # for a small encoder; the papers' rates are for one of 110 million weights
+SEEDS = (0, 1, 2)
+SETS = ("stsb-dev", "stsb-test", "sts12", "sts13", "sts14", "sts15", "sts16")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One line of the table: a recipe and what is changed in it."""
+
+    name: str
+    recipe: str
+    settings: tuple[str, ...] = ()
+    labelled: bool = False
+
+
+UNSUPERVISED = (
+    Run("simcse-unsup", "simcse-unsup"),
+    Run("esimcse", "esimcse"),
+    Run("consert", "consert"),
+    Run("promptbert", "promptbert", ("batches.rows=128",)),
+    Run("esimcse-prompt", "esimcse-prompt"),
+    Run("consert-mlm", "consert-mlm"),
+)
+SUPERVISED = (
+    Run("simcse-sup", "simcse-sup", ("batches.rows=384", "training.epochs=40"), labelled=True),
+    Run("promptbert-sup", "promptbert-sup", ("batches.rows=384", "training.epochs=40"), labelled=True),
+)
+CLAIMS = (  # one thing changed each
+    Run("consert, shuffle", "consert", ('view=[{kind="shuffle"},{kind="none"}]',)),
+    Run("consert, token cutoff", "consert", ('view=[{kind="token-cutoff"},{kind="none"}]',)),
+    Run("consert, feature cutoff", "consert", ('view=[{kind="feature-cutoff"},{kind="none"}]',)),
+    Run("consert, dropout", "consert", ('view=[{kind="dropout"},{kind="none"}]',)),
+    Run("consert, none", "consert", ("view=[]",)),
+    Run("esimcse, no queue", "esimcse", ("terms.0.candidates.queue=0",)),
+    Run("esimcse, queue 640", "esimcse", ("terms.0.candidates.queue=640",)),
+    Run("esimcse, no repetition", "esimcse", ("augment=[]",)),
+    Run("simcse-unsup, batch 256", "simcse-unsup", ("batches.rows=512",)),
+    Run("promptbert, no denoising", "promptbert", ("batches.rows=128", "view.0.delta=none", "view.1.delta=none")),
+)
+
+
+def main() -> None:
+    """Make the data, the base, and all runs; or print what there is."""
+    options = arguments()
+    place = options.store / "similarity"
+    place.mkdir(parents=True, exist_ok=True)
+    if not options.table:
+        make_data(options.data, place)
+        base = trained_base(options, place)
+        for seed in SEEDS[: options.seeds]:
+            for run in (*UNSUPERVISED, *SUPERVISED, *CLAIMS):
+                if options.only in run.name:
+                    one(options, place, run, seed, base)
+    print(table(place))
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument("--store", type=Path, default=Path(".firth-similarity"), help="folder for all that is made")
+    parser.add_argument("--base-steps", type=int, default=BASE_STEPS, help="steps of the base")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of each run")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--table", action="store_true", help="only print what is there")
+    return parser.parse_args()
+
+
+def make_data(data: Path, place: Path) -> None:
+    """One corpus of running text, one of rated premises, and the rated pairs, as files with headers."""
+    if (place / "made").exists():
+        return
+    books = pl.read_parquet(data / "standardebooks/paragraphs.parquet").select(
+        document=pl.concat_str(pl.lit("book"), "book", "chapter", separator="/"), place="paragraph", text="text"
+    )
+    reviews = pl.read_parquet(data / "movie-reviews/sentences.parquet").select(
+        document=pl.concat_str(pl.lit("review"), "label", "doc", separator="/"), place="line", text="text"
+    )
+    brown = pl.read_parquet(data / "brown/sentences.parquet").select(
+        document=pl.concat_str(pl.lit("brown"), "doc", separator="/"), place="sentence", text="text"
+    )
+    plain = [frame.with_columns(pl.col("place").cast(pl.Int64)) for frame in (books, reviews, brown)]
+    pl.concat(plain).write_parquet(place / "text.parquet")
+    lines = lambda path: path.read_text(encoding="utf-8").split("\n")[:-1]
+    names = {"premise": "s1.dev", "hypothesis": "s2.dev", "label": "labels.dev"}
+    write(place / "nli.tsv", {column: lines(data / "snli-dev" / file) for column, file in names.items()})
+    for part in ("dev", "test"):
+        rows = [line.split("\t") for line in lines(data / f"stsb/sts-{part}.csv")]
+        columns = {name: [row[at] for row in rows] for name, at in (("score", 4), ("sentence1", 5), ("sentence2", 6))}
+        write(place / f"stsb-{part}.tsv", columns)
+    for year in range(12, 17):
+        write(place / f"sts{year}.tsv", rated(data / f"sts12-16/STS{year}-en-test"))
+    (place / "made").touch()
+
+
+def rated(folder: Path) -> dict[str, list[str]]:
+    """All subsets of one year; pairs without a score are left out."""
+    columns: dict[str, list[str]] = {"score": [], "sentence1": [], "sentence2": []}
+    for given in sorted(folder.rglob("STS.input.*.txt")):
+        gold = given.with_name(given.name.replace("STS.input", "STS.gs")).read_text(encoding="utf-8").split("\n")
+        for score, line in zip(gold, given.read_text(encoding="utf-8").split("\n"), strict=False):
+            if score.strip() and line:
+                left, right, *_ = line.split("\t")
+                for name, value in zip(columns, (score.strip(), left, right), strict=True):
+                    columns[name].append(value)
+    return columns
+
+
+def write(path: Path, columns: dict[str, list[str]]) -> None:
+    """A table with tabs, and no quotes."""
+    pl.DataFrame(columns).write_csv(path, separator="\t", quote_style="never")
+
+
+def evaluations(place: Path) -> str:
+    """All rated sets, as a setting."""
+    entries = ", ".join(f'{{kind="sts", path="{place / name}.tsv"}}' for name in SETS)
+    return f"evaluation=[{entries}]"
+
+
+def trained_base(options: argparse.Namespace, place: Path) -> str:
+    """The model folder of the base."""
+    settings = [*text_corpus(), f"training.steps={options.base_steps}", "training.epochs=20"]
+    first = retrain(options, place, "base, mean", "mlm", place / "text.parquet", settings)
+    last_two = [*settings, "readout.pooling=mean-last-two"]
+    if options.only == "":
+        retrain(options, place, "base, mean of the last two", "mlm", place / "text.parquet", last_two)
+    return str(first["model_folder"])
+
+
+def one(options: argparse.Namespace, place: Path, run: Run, seed: int, base: str) -> None:
+    """A run of the table with one seed."""
+    shared = [f"encoder.path={base}", f"training.steps={options.steps}", f"training.rate={RATE}", *run.settings]
+    shared += [f"training.seed={seed}", "training.warmup=0.1"]
+    if run.labelled:
+        given = ['corpus.texts=["premise","hypothesis"]', "corpus.label=label", "corpus.held_out=0"]
+        retrain(options, place, run.name, run.recipe, place / "nli.tsv", [*shared, *given], seed)
+    else:
+        retrain(options, place, run.name, run.recipe, place / "text.parquet", [*shared, *text_corpus()], seed)
+
+
+def text_corpus() -> list[str]:
+    """How the running text is read."""
+    return ["corpus.name=similarity", "corpus.document=document", "corpus.order=place", "corpus.held_out=0.02"]
+
+
+def retrain(
+    options: argparse.Namespace, place: Path, name: str, recipe: str, corpus: Path, settings: list[str], seed: int = 0
+) -> dict[str, Any]:
+    """One `firth retrain`, or its result if it is there."""
+    kept = place / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}.json"
+    if kept.exists():
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        if found["settings"] == settings:
+            return dict(found)
+    command = [sys.executable, "-m", "flows", "retrain", recipe, "--corpus", str(corpus), "--store", str(options.store)]
+    command += ["--workers", str(options.workers), "--json"]
+    for setting in (*settings, evaluations(place)):
+        command += ["--set", setting]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    result = json.loads(done.stdout.strip().splitlines()[-1]) | {"settings": settings, "name": name, "seed": seed}
+    kept.write_text(json.dumps(result, indent=1), encoding="utf-8")
+    print(f"{name}, seed {seed}: {figures(result)['stsb-dev']:.2f} on stsb-dev", file=sys.stderr, flush=True)
+    return result
+
+
+def figures(result: dict[str, Any]) -> dict[str, float]:
+    """The figures of a run that the table shows."""
+    scores = result["scores"]
+    found = {name: scores[f"sts.{name}.spearman"] for name in SETS}
+    found["sts12-16"] = statistics.mean(found[f"sts{year}"] for year in range(12, 17))
+    for name in ("length_bias", "random_cosine", "alignment", "uniformity"):
+        found[name] = scores.get(f"sts.stsb-dev.{name}", float("nan"))
+    found["last_loss"] = statistics.mean(result["training"]["loss"][-10:])
+    found["rows_per_second"] = result["training"]["rows_per_second"]
+    return found
+
+
+def table(place: Path) -> str:
+    """All runs there are: mean over seeds, and the least and greatest where there are several."""
+    runs: dict[str, list[dict[str, float]]] = {}
+    for path in sorted(place.glob("*.json")):
+        result = json.loads(path.read_text(encoding="utf-8"))
+        runs.setdefault(result["name"], []).append(figures(result))
+    columns = ("stsb-dev", "stsb-test", "sts12-16", "length_bias", "random_cosine", "last_loss", "rows_per_second")
+    lines = ["| run | seeds | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    order = [run.name for run in (*UNSUPERVISED, *SUPERVISED, *CLAIMS)]
+    for name in sorted(runs, key=lambda name: order.index(name) if name in order else -1):
+        cells = [spread([run[column] for run in runs[name]]) for column in columns]
+        lines.append(f"| {name} | {len(runs[name])} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def spread(values: list[float]) -> str:
+    """Mean and range."""
+    mean = statistics.mean(values)
+    shown = f"{mean:.2f}" if abs(mean) < 1000 else f"{mean:.0f}"
+    return shown if len(values) == 1 else f"{shown} ({min(values):.2f} to {max(values):.2f})"
+
+
+if __name__ == "__main__":
+    main()
