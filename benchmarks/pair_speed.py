@@ -4,8 +4,8 @@ A training step on pairs of sentences, beside sentence-transformers doing the sa
     python benchmarks/pair_speed.py --model FOLDER [--text FILE.parquet] [--pairs 64] [--tokens 64] [--rounds 5]
 
 Both start from the same encoder (mean pooling, its own dropout), see the same pairs of neighbouring sentences in the
-same batches, and use in-batch softmax over cosines at temperature 0.05, AdamW and as many threads. sentence-transformers
-runs in float32, its default, and in its bf16 setting (autocast); tokenizing is timed in neither. Prints pairs a second
+same batches, and use in-batch softmax over cosines at temperature 0.05, AdamW and as many threads. Theirs
+runs in float32, the default, and in the bf16 setting (autocast); tokenizing is timed in neither. Prints pairs a second
 of each round, the medians, and their ratios.
 """
 
@@ -124,7 +124,9 @@ def theirs(options: argparse.Namespace, batches: list[list[tuple[str, str]]], bf
     model.max_seq_length = options.tokens
     loss_of: nn.Module = MultipleNegativesRankingLoss(model, scale=20.0)
     moved = torch.optim.AdamW(model.parameters(), lr=RATE, fused=True)
-    read: Iterator[Any] = cycle([[model.preprocess(list(side)) for side in zip(*pairs, strict=True)] for pairs in batches])
+    read: Iterator[Any] = cycle(
+        [[model.preprocess(list(side)) for side in zip(*pairs, strict=True)] for pairs in batches]
+    )
 
     def step() -> float:
         moved.zero_grad()
@@ -140,7 +142,9 @@ def theirs(options: argparse.Namespace, batches: list[list[tuple[str, str]]], bf
 
 def show(rates: dict[str, list[float]]) -> None:
     """Each round, the medians, and how many times theirs ours is."""
-    print(f"| pairs a second | {' | '.join(f'round {n + 1}' for n in range(len(next(iter(rates.values())))))} | median |")
+    print(
+        f"| pairs a second | {' | '.join(f'round {n + 1}' for n in range(len(next(iter(rates.values())))))} | median |"
+    )
     print("|---" * (len(next(iter(rates.values()))) + 2) + "|")
     for name, values in rates.items():
         print(f"| {name} | {' | '.join(f'{value:.1f}' for value in values)} | {statistics.median(values):.1f} |")

@@ -45,7 +45,7 @@ def hide(
         Devlin et al. 2019, section 3.1; whole words as in the authors' later release.
     """
     check(rate=rate)
-    real_LT = torch.arange(id_LT.shape[1], device=id_LT.device) < length_L[:, None]
+    real_LT = torch.arange(id_LT.shape[1], device=id_LT.device) < length_L.clamp(max=encoder.room())[:, None]
     draw_LT = torch.rand(id_LT.shape, device=id_LT.device)
     if whole_words:
         draw_LT = draw_LT.gather(1, _word_starts(encoder.continues(id_LT)))

@@ -150,6 +150,7 @@ class Transformer(Encoder):
 
     def states_of(self, id_LT: Tensor, length_L: Tensor, chosen_LT: Tensor) -> Tensor:
         """States [N, D] of some tokens, row after row: texts stand between the first and the last word, no template."""
+        length_L = length_L.clamp(max=self.room())
         plain = _View.of(Choice(kind="none"), self.around.tokenizer).frame
         id_LS, whole_L, _ = framed(id_LT, length_L, torch.zeros_like(length_L), [plain], self.filler)
         before = len(plain.before)
@@ -201,6 +202,7 @@ class Transformer(Encoder):
     def _vectors(
         self, id_LT: Tensor, length_L: Tensor, view_L: Tensor, pooling: Pooling, use_head: bool, denoise: bool
     ) -> Tensor:
+        length_L = length_L.clamp(max=self.room())  # repeated words may be too many
         id_LS, whole_L, mask_L = self.around_text(id_LT, length_L, view_L)
         position_LS = self._positions(whole_L, view_L, id_LS.shape[1])
         self._keep = self._kept(whole_L, view_L, id_LS.shape[1])

@@ -47,10 +47,12 @@ def planned(recipe: Recipe) -> Examples | None:
     The examples that a recipe asks for, without a tokenizer; None where its pairs are runs of neighbours.
 
     Raises:
-        RecipeError: unknown pairs or augmentation; not one augmentation a view; batches of parts of examples.
+        RecipeError: unknown pairs or augmentation; not one augmentation or view a view; batches of parts of examples;
+            a term that compares views where there are none.
     """
     kind = complete(PAIRINGS, recipe.pairs, "pairs").kind
     views, given = VIEWS[kind], len(recipe.augment)
+    _check_views(recipe, kind, views)
     choices = tuple(complete(AUGMENTATIONS, choice, f"augment.{n}") for n, choice in enumerate(recipe.augment))
     if given and given != views:
         remedy = f"should be {views}, one a view, or left out" if views else "leave it out"
@@ -59,6 +61,30 @@ def planned(recipe: Recipe) -> Examples | None:
         return None
     check_rows(recipe.batches.rows, views)
     return Examples(views, () if all(choice.kind == "none" for choice in choices) else choices)
+
+
+def _check_views(recipe: Recipe, kind: str, views: int) -> None:
+    texts = 3 if recipe.corpus.label else len(recipe.corpus.texts)  # rated premises become triples
+    if kind in ("pairs", "triples") and texts != views:
+        names = ["anchor", "positive", "negative"][:views]
+        raise RecipeError(
+            f'pairs.kind "{kind}" wants {views} texts a row; corpus.texts and corpus.label give '
+            f"{texts or 'running text'}: name {views} columns, as in corpus.texts={names}"
+        )
+    shown = len(recipe.view)
+    if shown > 1 and shown != views:
+        right = f"1, for all, or {views}, one a view" if views > 1 else "at most 1"
+        raise RecipeError(f'view has {shown} entries; with pairs.kind "{kind}" it should have {right}')
+    for number, term in enumerate(recipe.terms):
+        if term.candidates is None:
+            continue
+        if term.candidates.kind == "other-view" and views < 2:
+            raise RecipeError(
+                f'terms.{number}.candidates.kind is "other-view", but pairs.kind "{kind}" has no second view; use '
+                'pairs.kind = "single", "pairs" or "triples", or candidates.kind = "batch"'
+            )
+        if term.candidates.options.get("hard") and views < 3:
+            raise RecipeError(f'terms.{number}.candidates.hard wants pairs.kind = "triples", not "{kind}"')
 
 
 def check_rows(rows: int, views: int) -> None:

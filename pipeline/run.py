@@ -7,6 +7,7 @@ Nothing here knows Ray; workers meet in a step's collectives alone.
 import math
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -196,12 +197,13 @@ class Run:
         """
         Count the floating-point operations in matrix products of a row, forward and backward, on the first batch.
 
-        Not on a step that counts: operations are taken apart to be counted, which may round differently. Weights stay
-        as they are, and the random state is set anew in each lane of a step.
+        Not on a step that counts: operations are taken apart to be counted, which may round differently. Weights and
+        queues stay as they are, and the random state is set anew in each lane of a step.
         """
-        batch = self._batch(0)
+        batch, queues = self._batch(0), deepcopy(self.method.queues.state_dict())
         with FlopCounterMode(display=False) as counter:
             step_gradient(self.method, batch, 0, self.setup, self.world)
+        self.method.queues.load_state_dict(queues)
         self.state.operations = counter.get_total_flops() * self.world.size / len(batch.length_B)
 
     def checkpoint_steps(self) -> int:

@@ -7,7 +7,10 @@ from models.recipe import RecipeError
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["pairs={kind='triples'}", "batches.rows=400"], r"batches\.rows is 400; .*multiple of 3.* 399 or 402"),
+        (
+            ["pairs={kind='triples'}", "corpus.texts=['a', 'b', 'c']", "batches.rows=400"],
+            r"batches\.rows is 400; .*multiple of 3.* 399 or 402",
+        ),
         (["pairs={kind='single'}", "augment=['none', 'repeat', 'none']"], r"augment has 3 entries; .* has 2 views"),
         (["pairs={kind='twins'}"], r'pairs\.kind is "twins"; known: neighbours, none, pairs, single, triples'),
     ],
@@ -15,6 +18,27 @@ from models.recipe import RecipeError
 def test_examples_that_do_not_fit_are_refused_before_any_work(overrides, message):
     with pytest.raises(RecipeError, match=message):
         planned("quick-thoughts", overrides)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "message"),
+    [
+        ("simcse-unsup", ["pairs.kind=neighbours"], r'"other-view", but pairs\.kind "neighbours" has no second view'),
+        ("simcse-unsup", ["terms.0.candidates.hard=true"], r'hard wants pairs\.kind = "triples", not "single"'),
+        ("simcse-sup", ["corpus.texts=['a','b']"], r'"triples" wants 3 texts a row; .* give 2: name 3 columns'),
+        ("simcse-unsup", ["pairs.kind=pairs"], r'"pairs" wants 2 texts a row; .* give running text'),
+        ("consert", ["view=['none','none','shuffle']"], r"view has 3 entries; .* should have 1, for all, or 2"),
+        ("simcse-unsup", ["encoder.path=no/such"], r'encoder\.path is "no/such": no folder here, and the hub'),
+    ],
+)
+def test_views_and_texts_that_do_not_go_together_are_refused(recipe, overrides, message):
+    with pytest.raises(RecipeError, match=message):
+        planned(recipe, ["encoder.path=", "encoder.layers=1", "encoder.width=8", "encoder.heads=2", *overrides])
+
+
+def test_an_nli_file_gives_triples():
+    texts = ["corpus.texts=['premise','hypothesis']", "corpus.label=gold"]
+    assert planned("simcse-sup", ["encoder.path=", "encoder.width=8", "encoder.heads=2", *texts]).corpus.label == "gold"
 
 
 def test_rated_pairs_are_read_before_any_work(tmp_path):

@@ -403,7 +403,8 @@ def test_a_recipe_of_neighbours_has_no_examples():
 
 @pytest.mark.parametrize(("kind", "views"), [("none", 1), ("single", 2), ("pairs", 2), ("triples", 3)])
 def test_views_are_those_of_the_recipe_s_pairs(kind, views):
-    assert examples.planned(recipe(f"pairs={{kind='{kind}'}}")) == Examples(views)
+    texts = f"corpus.texts={['left', 'right', 'wrong'][:views]}" if kind in ("pairs", "triples") else "corpus.texts=[]"
+    assert examples.planned(recipe(f"pairs={{kind='{kind}'}}", texts)) == Examples(views)
 
 
 def test_augmentations_are_completed_and_nothing_but_none_is_none():
