@@ -12,6 +12,7 @@ from torch import Tensor
 from models.recipe import RecipeError
 
 WITH_POOLER = ("bert", "roberta", "xlm-roberta")  # whose unused pooler can be left out
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")  # by kind of model
 LEARNED = ("config.json", "model.safetensors", "pytorch_model.bin")  # what decides its vectors, beside the tokenizer
 
 
@@ -56,9 +57,6 @@ def opened(
     from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, BertConfig  # 4 s, so only where needed
 
     kind: Any = AutoModelForMaskedLM if masked else AutoModel
-    shares: dict[str, Any] = (
-        {} if dropout is None else {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    )
     bare: dict[str, Any] = {} if masked else {"add_pooling_layer": False}
     if folder is None:
         padding = tokenizer.token_to_id("[PAD]") if tokenizer else None
@@ -72,10 +70,11 @@ def opened(
             intermediate_size=new["inner"],
             max_position_embeddings=new["positions"],
             pad_token_id=padding,
-            **shares,
         )
+        _set_dropout(config, dropout)
         return kind.from_config(config, **bare)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, **shares)
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    _set_dropout(config, dropout)
     if config.vocab_size < vocabulary:
         raise ValueError(
             f"the model in {folder} has {config.vocab_size} words, the tokenizer {vocabulary}; use the model's own: "
@@ -86,6 +85,18 @@ def opened(
         return kind.from_config(config, **bare)
     with quiet():
         return kind.from_pretrained(folder, config=config, dtype=torch.float32, trust_remote_code=False, **bare)
+
+
+def _set_dropout(config: Any, share: float | None) -> None:
+    """
+    Raises:
+        ValueError: where this kind of model keeps its dropout is not known.
+    """
+    there = [name for name in DROPOUTS if hasattr(config, name)]
+    if share is not None and not there:
+        raise ValueError(f"encoder.dropout is {share}, but {config.model_type} models have no setting for it; leave it")
+    for name in there if share is not None else []:
+        setattr(config, name, share)
 
 
 @contextmanager

@@ -47,9 +47,20 @@ def test_the_recipes_own_temperature_is_a_twentieth():
     assert loss(method_of("simcse-unsup"), *sides(A, B)).item() == printed(0.002277)
 
 
-def test_unsupervised_loss_in_float32():
-    views = [side.detach().float() for side in sides(A, B)]
-    assert loss(method_of("simcse-unsup", 0.5).float(), *views).item() == pytest.approx(0.410013, abs=1e-4)
+@pytest.mark.parametrize(
+    ("name", "temperature", "views", "expected"),
+    [
+        ("simcse-unsup", 0.05, (A, B), 0.00227688),
+        ("simcse-unsup", 0.5, (A, B), 0.410013),
+        ("simcse-sup", 0.5, (A, B, C), 1.000216),
+        ("consert", 0.1, (A, B), 0.0703303),
+        ("consert", 0.5, (A, B), 0.685921),
+        ("promptbert", 0.5, (A, B), 0.410013),
+    ],
+)
+def test_losses_in_float32(name, temperature, views, expected):
+    single = [side.detach().float() for side in sides(*views)]
+    assert loss(method_of(name, temperature).float(), *single).item() == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(
