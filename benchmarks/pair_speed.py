@@ -4,8 +4,8 @@ A training step on pairs of sentences, beside sentence-transformers doing the sa
     python benchmarks/pair_speed.py --model FOLDER [--text FILE.parquet] [--pairs 64] [--tokens 64] [--rounds 5]
 
 Both start from the same encoder (mean pooling, its own dropout), see the same pairs of neighbouring sentences in the
-same batches, and use in-batch softmax over cosines at temperature 0.05, AdamW and as many threads. Theirs
-runs in float32, the default, and in the bf16 setting (autocast); tokenizing is timed in neither. Prints pairs a second
+same batches, and use in-batch softmax over cosines at temperature 0.05, AdamW, and as many threads. Theirs runs in
+float32, its default, and in bf16 by autocast; neither is timed while it turns text into numbers. Prints pairs a second
 of each round, the medians, and their ratios.
 """
 
