@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from models.transformer import Transformer
 
 HIDDEN, CHANGED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
+ROUND, NOTHING = 64, -100
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,13 @@ def told(encoder: Transformer, hidden: Hidden, length_L: Tensor) -> Tensor:
     """
     if not len(hidden.target_N):
         return torch.zeros((), device=length_L.device)
-    score_NV = encoder.words_at(encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT))
+    # Filled up to a round number: a product of each new size is compiled anew, and kept.
+    more = -len(hidden.target_N) % ROUND
+    state_ND = nn.functional.pad(encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT), (0, 0, 0, more))
+    target_N = nn.functional.pad(hidden.target_N, (0, more), value=NOTHING)
+    score_NV = encoder.words_at(state_ND)
     score_NV = score_NV.float() if score_NV.dtype == torch.bfloat16 else score_NV
-    return nn.functional.cross_entropy(score_NV, hidden.target_N, reduction="sum")
+    return nn.functional.cross_entropy(score_NV, target_N, ignore_index=NOTHING, reduction="sum")
 
 
 def _word_starts(continues_LT: Tensor) -> Tensor:
