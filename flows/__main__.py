@@ -89,10 +89,9 @@ def recipes() -> None:
 def describe(recipe: Recipe, overrides: Overrides = None) -> None:
     """Show a recipe with every setting filled in."""
     with _told():
-        from models.method import resolve
-        from models.recipe import load
+        from flows.order import described
 
-        print(json.dumps(resolve(load(recipe, overrides or [])).model_dump(mode="json"), indent=2))
+        print(json.dumps(described(recipe, overrides or []).model_dump(mode="json"), indent=2))
 
 
 @app.command()

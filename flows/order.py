@@ -13,7 +13,7 @@ import torch
 from models.export import BODY
 from models.folder import WEIGHTS
 from models.method import Method, resolve
-from models.pretrained import LEARNED, local
+from models.pretrained import LEARNED, MissingModelError, check_weights, local
 from models.recipe import Recipe, RecipeError, digest, load
 from pipeline import evaluate, examples, register, word_vectors
 from pipeline.road import Road
@@ -58,6 +58,22 @@ def check(
     return Order(Road(place, plan, corpus), workers, gpu, name, uri)
 
 
+def described(recipe: str, overrides: list[str]) -> Recipe:
+    """
+    A recipe with every option filled in; what it starts from need not be here.
+
+    Raises:
+        RecipeError: as `planned`.
+    """
+    read = load(recipe, overrides)
+    try:
+        plan = resolve(read)
+    except MissingModelError:
+        plan = resolve(read, look=False)
+    examples.planned(plan)
+    return plan
+
+
 def planned(recipe: str, overrides: list[str]) -> Recipe:
     """
     A recipe with every part and option known, each value tried.
@@ -89,7 +105,9 @@ def given_digest(recipe: Recipe) -> str:
     files += [Path(table) for table in word_vectors.named(recipe)]
     for tower in recipe.encoder.towers:
         path = str(recipe.encoder.tower(tower).get("path", ""))
-        files += sorted(file for file in local(path).iterdir() if file.name in LEARNED) if path else []
+        if path:
+            check_weights(local(path))
+            files += sorted(file for file in local(path).iterdir() if file.name in LEARNED)
     found = [_file_digest(file) for file in files]
     return digest(found) if found else ""
 

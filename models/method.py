@@ -10,30 +10,33 @@ import torch
 from tokenizers import Tokenizer as WordPieces
 from torch import Tensor, nn
 
-from models.candidates import CANDIDATES, Rows, anchors, scores
+from models.candidates import CANDIDATES, Memory, Rows, anchors, scores
 from models.lookup import Bag, Encoder, Words
 from models.masked import LANE_OBJECTIVES, Hidden, check, told
-from models.objectives import OBJECTIVES
+from models.objectives import COUNTS, OBJECTIVES, kept
 from models.parts import bind, complete
 from models.queue import Queue
 from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer
 from models.recurrent import GRU
-from models.similarity import SIMILARITIES, cosine
+from models.similarity import SIMILARITIES, cosine, dot
 from models.transformer import Around, Transformer
 from models.views import CUTS, VIEWS
 
 ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU, "transformer": Transformer}
+CELLS = 4_000_000  # pairs of anchor and candidate: arrays of 16 MB
 
 
-def resolve(recipe: Recipe, base: Path | None = None) -> Recipe:
+def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Recipe:
     """
     The same recipe with every option of every part filled in, so that it says all that decides the result.
 
     Args:
         base: folder of saved encoders; what the recipe starts from need not be there any more.
+        look: build the method once, so that wrong values show; needs the model that the recipe starts from.
     Raises:
         RecipeError: an unknown part or option, the known ones are named; a value that a part refuses.
     """
+    recipe = _absolute(recipe)
     encoder = recipe.encoder
     own = {}
     for name in encoder.towers:
@@ -48,8 +51,35 @@ def resolve(recipe: Recipe, base: Path | None = None) -> Recipe:
     parts = {"encoder": whole, "terms": terms, "readout": readout, "view": views, "tokenizer": _tokenizer(recipe)}
     resolved = recipe.model_copy(update=parts)
     _check_views(resolved)
-    _try(resolved, base)
+    if look:
+        _try(resolved, base)
     return resolved
+
+
+def _absolute(recipe: Recipe) -> Recipe:
+    """Files and folders by their whole path: workers stand elsewhere. What is no path here stays as it is."""
+    whole = lambda value: str(Path(value).resolve()) if value and Path(value).exists() else value
+    encoder, training = recipe.encoder, recipe.training
+    named = lambda options: {k: whole(v) if k in ("path", "table") else v for k, v in options.items()}
+    towers = set(encoder.towers)  # a table may bear the name of a tower
+    keep = lambda options: {k: options[k] if options[k] in towers else v for k, v in named(options).items()}
+    own = {name: keep(options) for name, options in encoder.own.items()}
+    return recipe.model_copy(
+        update={
+            "encoder": encoder.model_copy(update={"options": keep(encoder.options), "own": own}),
+            "tokenizer": recipe.tokenizer.model_copy(update={"path": whole(recipe.tokenizer.path)}),
+            "training": training.model_copy(update={"start": whole(training.start)}),
+            "evaluation": tuple(_of_examples(choice, recipe) for choice in recipe.evaluation),
+        }
+    )
+
+
+def _of_examples(choice: Choice, recipe: Recipe) -> Choice:
+    """Of labelled texts only the first asks, and only for the second."""
+    texts = 3 if recipe.corpus.label else len(recipe.corpus.texts)
+    if choice.kind != "neighbours" or not texts:
+        return choice
+    return Choice(kind=choice.kind, options={"texts": texts, **choice.options})
 
 
 def _tokenizer(recipe: Recipe) -> Tokenizer:
@@ -93,6 +123,7 @@ def _try_options(recipe: Recipe, method: "Method") -> None:
     nothing, one_B = torch.zeros(0, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
     for summand in method.summands:
         summand.candidates(Rows(torch.zeros(1, dtype=torch.uint8), one_B, -one_B[:, None]), nothing, torch.zeros(1, 1))
+        summand.objective(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.int64))
     for view in recipe.view:
         if view.kind in CUTS:
             CUTS[view.kind](one_B, 1, 1, **view.options)
@@ -131,6 +162,7 @@ class Summand:
     candidates: Callable[..., Any]
     similarity: Callable[..., Tensor]
     objective: Callable[..., tuple[Tensor, Tensor]]
+    counted: Callable[[Tensor, Tensor], Tensor] | None
     weight: float
     mean: bool
 
@@ -153,6 +185,30 @@ class Summand:
         pool = self.candidates(rows, anchor_A, vectors[self.candidate], **held)
         score_AC = scores(pool, vectors[self.anchor][anchor_A], self.similarity)
         return self.objective(score_AC, pool.answer_AP)
+
+    def divisor(self, rows: Rows, queue: Queue | None = None, cells: int = CELLS) -> Tensor | int:
+        """
+        What this term's sum over the whole batch is divided by: 1, its anchors, or what else the objective counts.
+
+        Rows alone decide it, so that every worker knows it before any backward and without asking the others. Pools
+        of vectors that have no width say who stands in which.
+
+        Args:
+            cells: pairs of anchor and candidate looked at together; it bounds the memory and changes nothing.
+        """
+        if not self.mean:
+            return 1
+        anchor_A = self.anchors(rows)
+        if self.counted is None:
+            return len(anchor_A)
+        nothing_B0 = torch.zeros(len(rows.side_B), 0, device=rows.side_B.device)
+        memory = queue.memory() if queue else None
+        held = {"memory": Memory(memory.vector_MD[:, :0], memory.group_M)} if memory else {}
+        total = torch.zeros((), dtype=torch.int64, device=rows.side_B.device)
+        for part_A in anchor_A.split(max(1, cells // len(rows.side_B))):
+            pool = self.candidates(rows, part_A, nothing_B0, **held)
+            total = total + self.counted(kept(scores(pool, nothing_B0[part_A], dot)), pool.answer_AP)
+        return total.clamp(min=1)  # anchors without a wrong candidate make no triple
 
 
 @dataclass(frozen=True)
@@ -241,11 +297,11 @@ class Method(nn.Module):
         """
         total = next(iter(vectors.values())).new_zeros(())
         for number, term in enumerate(self.summands):
-            anchor_A = term.anchors(rows)
+            anchor_A, queue = term.anchors(rows), self.queue(number)
             mine_A = anchor_A[own_B[anchor_A]]
             if len(mine_A):
-                amount, _ = term(rows, mine_A, vectors, self.queue(number))
-                total = total + term.weight * amount / (len(anchor_A) if term.mean else 1)
+                amount, _ = term(rows, mine_A, vectors, queue)
+                total = total + term.weight * amount / term.divisor(rows, queue)
         return total
 
     @torch.no_grad()
@@ -294,6 +350,7 @@ def _summand(term: Term) -> Summand:
         candidates=bind(CANDIDATES, term.candidates),
         similarity=bind(SIMILARITIES, term.similarity),
         objective=bind(OBJECTIVES, term.objective),
+        counted=COUNTS.get(term.objective.kind),
         weight=term.weight,
         mean=term.reduce == "mean",
     )

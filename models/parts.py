@@ -1,6 +1,7 @@
 """Parts by name: a part is a plain function or a module class, and its keyword-only parameters are its options."""
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -50,6 +51,8 @@ def bind(parts: Mapping[str, Callable[..., Any]], choice: Choice) -> Callable[..
 
 
 def _typed(value: Any, parameter: inspect.Parameter, where: str) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RecipeError(f"{where} is {value}; should be a number")
     try:
         return TypeAdapter(parameter.annotation).validate_python(value)
     except ValidationError as error:

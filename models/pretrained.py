@@ -1,11 +1,13 @@
 """Models of the `transformers` library: from a folder, from the hub, or a new BERT of a few numbers."""
 
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -16,13 +18,20 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "a
 LEARNED = ("config.json", "model.safetensors", "pytorch_model.bin")  # what decides its vectors, beside the tokenizer
 
 
+class MissingModelError(RecipeError):
+    """A model that is neither a folder here nor given by the hub."""
+
+
 def local(path: str) -> Path:
     """
     The folder of a model: that path, or what the hub has under this name.
 
     Raises:
-        RecipeError: neither; the other ways are named.
+        MissingModelError: neither; the other ways are named.
+        RecipeError: a file, or a folder without a model.
     """
+    if Path(path).is_file():
+        raise RecipeError(f'encoder.path is "{path}", a file; give the folder of a model')
     if Path(path).is_dir():
         if not (Path(path) / "config.json").is_file():
             raise RecipeError(f'encoder.path is "{path}", a folder without config.json; give a model that can be read')
@@ -32,8 +41,8 @@ def local(path: str) -> Path:
     try:
         return Path(snapshot_download(path, allow_patterns=["*.json", "*.txt", *LEARNED]))
     except Exception as error:  # the hub's errors have no common class
-        reason = " ".join(str(error).split())[:120]
-        raise RecipeError(
+        reason = _short(error)
+        raise MissingModelError(
             f'encoder.path is "{path}": no folder here, and the hub does not give it ({reason}). Ways out: the folder '
             'of a model that transformers reads, --set encoder.path=FOLDER; a new encoder, --set encoder.path="" with '
             "encoder.layers, width and heads; or HF_HUB_OFFLINE=0 where the hub can be reached"
@@ -58,7 +67,12 @@ def opened(
 
     kind: Any = AutoModelForMaskedLM if masked else AutoModel
     bare: dict[str, Any] = {} if masked else {"add_pooling_layer": False}
+    if dropout is not None and not 0 <= dropout < 1:
+        raise ValueError(f"encoder.dropout is {dropout}; it is a share of numbers to drop, from 0 to below 1")
     if folder is None:
+        for name in ("layers", "width", "heads", "inner", "positions"):
+            if new[name] < 1:
+                raise ValueError(f"encoder.{name} is {new[name]}; should be at least 1")
         padding = tokenizer.token_to_id("[PAD]") if tokenizer else None
         if new["width"] % new["heads"]:
             raise ValueError(f"encoder.width is {new['width']}; should be a multiple of encoder.heads, {new['heads']}")
@@ -73,7 +87,10 @@ def opened(
         )
         _set_dropout(config, dropout)
         return kind.from_config(config, **bare)
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise _broken(folder, error) from None
     _set_dropout(config, dropout)
     if config.vocab_size < vocabulary:
         raise ValueError(
@@ -83,8 +100,36 @@ def opened(
     bare = bare if config.model_type in WITH_POOLER else {}
     if torch.get_default_device().type == "meta":
         return kind.from_config(config, **bare)
-    with quiet():
-        return kind.from_pretrained(folder, config=config, dtype=torch.float32, trust_remote_code=False, **bare)
+    try:
+        with quiet():
+            return kind.from_pretrained(folder, config=config, dtype=torch.float32, trust_remote_code=False, **bare)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _broken(folder, error) from None
+
+
+def check_weights(folder: Path) -> None:
+    """
+    Look at the weights of a folder without reading them.
+
+    Raises:
+        RecipeError: there are none, or the file is damaged.
+    """
+    if not any((folder / name).is_file() for name in LEARNED[1:]) and not list(folder.glob("*.index.json")):
+        raise RecipeError(f"{folder} holds no weights: none of {', '.join(LEARNED[1:])}; copy the whole model")
+    try:
+        if (folder / LEARNED[1]).is_file():
+            with safe_open(str(folder / LEARNED[1]), framework="pt"):
+                pass
+    except SafetensorError as error:
+        raise _broken(folder, error) from None
+
+
+def _broken(folder: Path, error: Exception) -> RecipeError:
+    return RecipeError(f"the model in {folder} cannot be read: {_short(error)}; copy it anew")
+
+
+def _short(error: Exception) -> str:
+    return textwrap.shorten(str(error), 160, placeholder=" ...")
 
 
 def _set_dropout(config: Any, share: float | None) -> None:

@@ -87,6 +87,8 @@ class Corpus(Part):
     def _examples(self) -> Self:
         if self.texts and not 2 <= len(self.texts) <= 3:
             raise ValueError(f"corpus.texts names {len(self.texts)} columns; 2, or 3 with a hard negative")
+        if len(set(self.texts)) < len(self.texts):
+            raise ValueError(f"corpus.texts names a column twice: {', '.join(self.texts)}")
         if self.label and len(self.texts) != 2:
             raise ValueError('corpus.label needs corpus.texts to name two columns, as in ["premise", "hypothesis"]')
         return self

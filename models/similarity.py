@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from models.hyperbolic import distances
+
 SMALLEST_NORM = 1e-12  # a vector of zeros has cosine 0 with everything, not NaN
 
 
@@ -24,8 +26,7 @@ def dot(anchor_AD: Tensor, candidate_CD: Tensor, *, temperature: float = 1.0) ->
     Source:
         Logeswaran and Lee 2018, section 3: the classifier is an inner product and nothing else.
     """
-    if temperature <= 0:
-        raise ValueError(f"temperature is {temperature}; it divides the scores and must be above 0")
+    _check(temperature)
     return (anchor_AD / temperature) @ candidate_CD.T  # dividing [A, D] is cheaper than dividing [A, C]
 
 
@@ -49,8 +50,38 @@ def cosine(anchor_AD: Tensor, candidate_CD: Tensor, *, temperature: float = 1.0)
     return dot(_unit(anchor_AD), _unit(candidate_CD), temperature=temperature)
 
 
+def poincare(anchor_AD: Tensor, candidate_CD: Tensor, *, temperature: float = 1.0) -> Tensor:
+    """
+    Less the distance in the Poincaré ball of every anchor to every candidate.
+
+        score[a, c] = -arcosh( 1 + 2 |x - y|^2 / ((1 - |x|^2) (1 - |y|^2)) ) / temperature
+
+    where x is anchor[a], and y candidate[c].
+
+    Args:
+        anchor_AD: points of the ball: vectors shorter than 1. Best in float64: near the edge the rounding of float32
+            moves a point by a good part of what tells it from others.
+        candidate_CD: points of the same width.
+        temperature: positive, no unit.
+    Returns:
+        Scores [A, C] below 0, float64 whatever comes in; unchanged when both sides are turned by one rotation or
+        moved by one Möbius translation. Score and gradient are finite everywhere, see `models.hyperbolic`.
+    Raises:
+        ValueError: the temperature is not positive.
+    Source:
+        Tay, Tuan and Hui 2018 (HyperQA), the distance of question and answer; Nickel and Kiela 2017, equation 1.
+    """
+    _check(temperature)
+    return -distances(anchor_AD, candidate_CD) / temperature
+
+
+def _check(temperature: float) -> None:
+    if temperature <= 0:
+        raise ValueError(f"temperature is {temperature}; it divides the scores and must be above 0")
+
+
 def _unit(vector_BD: Tensor) -> Tensor:
     return nn.functional.normalize(vector_BD, dim=1, eps=SMALLEST_NORM)
 
 
-SIMILARITIES: dict[str, Callable[..., Tensor]] = {"cosine": cosine, "dot": dot}
+SIMILARITIES: dict[str, Callable[..., Tensor]] = {"cosine": cosine, "dot": dot, "poincare": poincare}

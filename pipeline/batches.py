@@ -109,22 +109,25 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
         for bucket in buckets:
             left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, answer, writer)
         _finish(left, settings.rows, answer, writer)
-        _check(writer, len(left), settings.rows, views)
+        _check(writer, len(left), settings.rows, views, counts["repeats_of_held_out"])
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
     assert part.piece is not None
     return part.piece
 
 
-def _check(writer: "_Writer", left: int, rows: int, views: int) -> None:
+def _check(writer: "_Writer", left: int, rows: int, views: int, repeats: int) -> None:
     if writer.batches == 0:
         remedy = f"set batches.rows to at most {left}, or give" if left > 1 else "give"
+        out = f"; {repeats} sentences stay out because they repeat held-out ones" if repeats else ""
         if views < 2:
-            raise BatchesError(f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text")
+            raise BatchesError(
+                f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text{out}"
+            )
         noun = NOUNS[views]
         raise BatchesError(
             f"the corpus gives {left} training rows = {left // views} {noun}, a batch has {rows} rows = "
-            f"{rows // views} {noun}: {remedy} more text"
+            f"{rows // views} {noun}: {remedy} more text{out}"
         )
     if writer.counts["anchors"] == 0 and views == 0:
         raise BatchesError(

@@ -2,25 +2,29 @@
 Evaluations: a model and held-out sentences to figures, each beside its baselines.
 
 To add one, write a function that returns `Scores` and name it in `EVALUATIONS`; where it reads files that the recipe
-names, name them in `GIVEN` too.
+names, say in `GIVEN` how they are read and known.
 """
 
+import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 
 from models.parts import complete
 from models.recipe import Choice, RecipeError, digest
-from pipeline import rated
+from models.trouble import MendableError
+from pipeline import classes, rated, table_files
+from pipeline import probe as probing
 from pipeline import sts as similarity
 from pipeline.metrics import alignment, bootstrap_difference, uniformity
 from pipeline.neighbours import Questions, bm25_ranks, model_ranks, questions, random_figures, retrieval
-from pipeline.shard import SourceError
-from pipeline.tables import SCORES, SIMILARITIES, Table
+from pipeline.tables import PREDICTIONS, SCORES, SIMILARITIES, Table
 
 
 class Model(Protocol):
@@ -40,8 +44,8 @@ class Scores:
 
     `figures` have flat names: `neighbours.mrr` is the model's, `neighbours.bm25.mrr` and `neighbours.random.mrr` are
     baselines, `neighbours.mrr_over_bm25`, `.low` and `.high` the difference with its 95 % interval. `rows` keeps each
-    query's ranks or each pair's cosine, as rows of `table`, so that another model can be compared one by one. `note`
-    says why there are no figures.
+    query's ranks, pair's cosine or text's predicted class, as rows of `table`, so that another model can be compared
+    one by one. `note` says why there are no figures, or what to beware of.
     """
 
     name: str
@@ -57,7 +61,7 @@ class Scores:
 
 
 def neighbours(
-    model: Model, sentences: pl.DataFrame, vectors: np.ndarray | None = None, *, most: int = 20_000
+    model: Model, sentences: pl.DataFrame, vectors: np.ndarray | None = None, *, most: int = 20_000, texts: int = 0
 ) -> Scores:
     """
     Retrieval of the next sentence, against BM25 and chance; alignment and uniformity of the readout.
@@ -66,10 +70,11 @@ def neighbours(
         sentences: held-out sentences, columns as in `tables.SENTENCES`.
         vectors: their readouts, row for row; None: the texts that are needed are encoded.
         most: candidates at most, see `neighbours.questions`.
+        texts: texts of an example, of which the first asks for the second; 0: running text.
     Raises:
         ValueError: vectors of another number than sentences, or a vector that is not finite.
     """
-    asked = questions(sentences, most=most)
+    asked = questions(sentences, most=most, texts=texts)
     counts = {"queries": len(asked.query_Q), "candidates": asked.candidates}
     counts |= {"same_text": asked.same_text, "repeated": asked.repeated}
     if not len(asked.query_Q):
@@ -138,7 +143,7 @@ def sts(
     The files of a folder or a glob are put behind each other, and correlated once. Held-out sentences play no part.
 
     Args:
-        path: a CSV, TSV, JSONL or Parquet file, or a folder or glob of them; see `rated.read`.
+        path: a CSV, TSV, JSONL or Parquet file, or a folder or glob of them; see `table_files.rows`.
         left, right, score: columns of the two texts and of the number that people gave.
         name: figures are called `sts.<name>.spearman`; empty: the path's last part without suffix.
     Returns:
@@ -149,7 +154,7 @@ def sts(
     Source:
         the "all" setting of Gao, Yao and Chen 2021, appendix B.
     """
-    called = name or rated.name(path)
+    called = name or table_files.name(path)
     found = rated.read(path, rated.Columns(left, right, score))
     texts = list(dict.fromkeys([*found.pairs["left"], *found.pairs["right"]]))
     vector_ND = _finite(model.encode(texts), texts)
@@ -161,6 +166,61 @@ def sts(
     return Scores(f"sts.{called}", figures, counts, rows, f"sts.{called}: {note}" if note else "", SIMILARITIES)
 
 
+def probe(
+    model: Model,
+    sentences: pl.DataFrame,
+    readout_ND: np.ndarray | None = None,
+    *,
+    path: str,
+    text: str = "text",
+    label: str = "label",
+    test: str = "",
+    vectors: str = "",
+    folds: Annotated[int, Field(gt=probing.INNER)] = 10,
+    name: str = "",
+) -> Scores:
+    """
+    Classes that people gave to texts: accuracy of logistic regression on the model's vectors, against the same on
+    counts of words. Held-out sentences play no part.
+
+    Args:
+        path: a CSV, TSV, JSONL or Parquet file, or a folder or glob of them; see `table_files.rows`.
+        text, label: columns of the text and of its class.
+        test: the same of texts to try; empty: each fold is tried by a regression on the others.
+        vectors: a text file of word vectors, whose mean over a text's words is a second baseline; empty: none.
+        folds: how many; with `test`, of the training part, to choose the strength by.
+        name: figures are called `probe.<name>.accuracy`; empty: the path's last part without suffix.
+    Returns:
+        Figures of `probe.agreement`; counts `texts` (tried), `trained` (with `test`), `classes`, `dropped` (no label).
+    Raises:
+        SourceError: the file cannot be used.
+        WordVectorsError: the word vectors cannot be used.
+        ValueError: a vector that is not finite.
+    Source:
+        the transfer tasks of Logeswaran and Lee 2018.
+    """
+    called = name or table_files.name(path)
+    found = classes.read(path, test, classes.Columns(text, label), folds)
+    texts, label_N = found.every["text"].to_list(), found.every["label"].to_numpy()
+    split = probing.splits(found, folds)
+    words = probing.word_means(vectors, texts) if vectors else None
+    said = lambda feature_ND: np.concatenate([probing.said(feature_ND, label_N, part) for part in split])
+    own = said(_encoded(model, texts))
+    rows = probing.kept(found, called, split, own, said(probing.bag(texts)), said(words.mean_ND) if words else None)
+    figures = {f"probe.{called}.{key}": value for key, value in probing.agreement(rows).items()}
+    counts = {"texts": len(rows), "classes": len(set(label_N)), "dropped": found.unlabelled}
+    counts |= {"trained": len(found.texts)} if test else {}
+    note = f"probe.{called}: {words.scarce}" if words and words.scarce else ""
+    return Scores(f"probe.{called}", figures, counts, rows, note, PREDICTIONS)
+
+
+def _encoded(model: Model, texts: list[str]) -> np.ndarray:
+    """A vector for each text; one that repeats is encoded once."""
+    place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
+    once = list(place)
+    return _finite(model.encode(once), once)[[place[text] for text in texts]]
+
+
 def check(evaluations: Sequence[Choice]) -> None:
     """
     Find what is wrong with evaluations before anything is trained.
@@ -168,25 +228,24 @@ def check(evaluations: Sequence[Choice]) -> None:
     Raises:
         RecipeError: an unknown part or option, a file that cannot be used, or two evaluations of one name.
     """
-    names: dict[str, int] = {}
+    names: dict[tuple[str, str], int] = {}
     for number, choice in enumerate(evaluations):
         options = complete(EVALUATIONS, choice, f"evaluation.{number}").options
         if choice.kind in GIVEN:
             name = _named(options, f"evaluation.{number}")
-            if name in names:
+            if (first := names.setdefault((choice.kind, name), number)) != number:
                 raise RecipeError(
-                    f'evaluation.{names[name]} and evaluation.{number} are both called "{name}"; give one of them '
-                    "another name"
+                    f'evaluation.{first} and evaluation.{number} are both called "{name}"; give one of them another '
+                    "name"
                 )
-            names[name] = number
             try:
-                rated.read(options["path"], rated.Columns(options["left"], options["right"], options["score"]))
-            except SourceError as error:
+                GIVEN[choice.kind].read(options)
+            except MendableError as error:
                 raise RecipeError(f"evaluation.{number}: {error}") from None
 
 
 def _named(options: Mapping[str, Any], where: str) -> str:
-    name = options["name"] or rated.name(options["path"])
+    name = options["name"] or table_files.name(options["path"])
     if not re.fullmatch(r"[\w-]+", name):
         raise RecipeError(f'{where}.name is "{name}"; should be letters, digits, "_" or "-", as in name = "stsb-dev"')
     return str(name)
@@ -197,8 +256,38 @@ def given(evaluations: Sequence[Choice]) -> list[str]:
     Digests of the files that completed evaluations read, for their bytes decide the figures; none for those that read
     held-out sentences alone.
     """
-    return [digest(GIVEN[choice.kind](choice.options["path"])) for choice in evaluations if choice.kind in GIVEN]
+    return [digest(*GIVEN[choice.kind].digests(choice.options)) for choice in evaluations if choice.kind in GIVEN]
 
 
-EVALUATIONS: dict[str, Callable[..., Scores]] = {"neighbours": neighbours, "sts": sts}
-GIVEN: dict[str, Callable[[str], str]] = {"sts": rated.digest}  # of those that read files: path to digest
+@dataclass(frozen=True)
+class Given:
+    """Files that an evaluation's options name: `read` raises what is wrong with them, `digests` are of their bytes."""
+
+    read: Callable[[Mapping[str, Any]], object]
+    digests: Callable[[Mapping[str, Any]], list[str]]
+
+
+def _read_pairs(options: Mapping[str, Any]) -> None:
+    rated.read(options["path"], rated.Columns(options["left"], options["right"], options["score"]))
+
+
+def _read_classes(options: Mapping[str, Any]) -> None:
+    columns = classes.Columns(options["text"], options["label"])
+    found = classes.read(options["path"], options["test"], columns, options["folds"])
+    if options["vectors"]:
+        probing.word_means(options["vectors"], found.every["text"].to_list())
+
+
+def _class_digests(options: Mapping[str, Any]) -> list[str]:
+    tables = [table_files.digest(path) if path else "" for path in (options["path"], options["test"])]
+    if not options["vectors"]:
+        return tables
+    with Path(options["vectors"]).open("rb") as file:
+        return [*tables, hashlib.file_digest(file, "sha256").hexdigest()]
+
+
+EVALUATIONS: dict[str, Callable[..., Scores]] = {"neighbours": neighbours, "sts": sts, "probe": probe}
+GIVEN: dict[str, Given] = {
+    "sts": Given(_read_pairs, lambda options: [table_files.digest(options["path"])]),
+    "probe": Given(_read_classes, _class_digests),
+}

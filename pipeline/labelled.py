@@ -14,7 +14,7 @@ ENTAILMENT, NEUTRAL, CONTRADICTION = "entailment", "neutral", "contradiction"
 LABELS = {
     name: label
     for number, label in enumerate((ENTAILMENT, NEUTRAL, CONTRADICTION))
-    for name in (label, label[0], str(number))
+    for name in (label, label[0], str(number), f"{number}.0")  # as a table with gaps writes whole numbers
 }
 KNOWN = "entailment, neutral and contradiction, or e, n and c, or 0, 1 and 2"
 

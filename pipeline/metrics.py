@@ -1,5 +1,5 @@
 """
-Measures of vectors and of ranked lists, on plain numpy arrays; no files, no models.
+Measures of vectors and of ranks, on plain numpy arrays; no files, no models. For ranked lists see `ranking`.
 
 Ties are always broken against the scorer: a wrong answer that scores as high as the right one stands before it, so a
 constant scorer cannot look good. A score that is no number counts against the scorer too.
@@ -7,13 +7,10 @@ constant scorer cannot look good. A score that is no number counts against the s
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
-
-NoPositive = Literal["drop", "zero", "clean"]
 
 
 @dataclass(frozen=True)
@@ -166,71 +163,6 @@ def from_ranks(rank_Q: np.ndarray, ks: Sequence[int] = (1, 10)) -> dict[str, flo
     if not len(rank_Q):
         return {"mrr": float("nan"), **{f"hit@{k}": float("nan") for k in ks}}
     return {"mrr": float((1 / rank_Q).mean()), **{f"hit@{k}": float((rank_Q <= k).mean()) for k in ks}}
-
-
-def ordered(score_C: ArrayLike, label_C: ArrayLike) -> np.ndarray:
-    """Labels (1 right, 0 wrong) by falling score; of equal scores the wrong ones first."""
-    score, label = np.asarray(score_C, float), np.asarray(label_C, int)
-    score = np.where(np.isnan(score), np.where(label == 1, -np.inf, np.inf), score)
-    return label[np.lexsort((label, -score))]
-
-
-def reciprocal_rank(label_C: ArrayLike) -> float:
-    """1 / place of the first right answer of an ordered list; 0 if there is none."""
-    right = np.flatnonzero(label_C)
-    return 1 / (int(right[0]) + 1) if len(right) else 0.0
-
-
-def average_precision(label_C: ArrayLike) -> float:
-    """Mean over right answers of the share of right ones down to their place; 0 if there is none."""
-    place = np.flatnonzero(label_C) + 1
-    return float(np.mean(np.arange(1, len(place) + 1) / place)) if len(place) else 0.0
-
-
-def hit(label_C: ArrayLike, k: int) -> float:
-    """1 if any of the first k answers of an ordered list is right, else 0; `hit` at 1 is P@1."""
-    return float(np.any(np.asarray(label_C)[:k]))
-
-
-def recall(label_C: ArrayLike, k: int) -> float:
-    """Share of the right answers that stand among the first k; 0 if there is none."""
-    label = np.asarray(label_C)
-    return float(label[:k].sum() / label.sum()) if label.any() else 0.0
-
-
-def ranking(
-    lists: Sequence[ArrayLike], *, no_positive: NoPositive = "drop", ks: Sequence[int] = (1,)
-) -> dict[str, float]:
-    """
-    Means over questions of AP, RR, P@1, hit@k and recall@k.
-
-    Args:
-        lists: for each question the labels of its answers, best score first (see `ordered`).
-        no_positive: `drop` leaves out questions without a right answer, `zero` counts them as 0, `clean` leaves out
-            those without a wrong answer too.
-    Returns:
-        map, mrr, p@1, hit@k, recall@k; `questions` counted, `none_right` and `all_right` as they came.
-    Source:
-        `clean` is the TrecQA test set of Rao, He and Lin 2016.
-    """
-    label_lists = [np.asarray(labels, int) for labels in lists]
-    none_right = [not labels.any() for labels in label_lists]
-    all_right = [bool(len(labels)) and bool(labels.all()) for labels in label_lists]
-    left_out = {"drop": none_right, "zero": [False] * len(label_lists), "clean": np.logical_or(none_right, all_right)}
-    if no_positive not in left_out:
-        raise ValueError(f'no_positive is "{no_positive}"; known: {", ".join(left_out)}')
-    kept = [labels for labels, out in zip(label_lists, left_out[no_positive], strict=True) if not out]
-    mean = lambda values: float(np.mean(values)) if values else float("nan")
-    return {
-        "map": mean([average_precision(labels) for labels in kept]),
-        "mrr": mean([reciprocal_rank(labels) for labels in kept]),
-        "p@1": mean([hit(labels, 1) for labels in kept]),
-        **{f"hit@{k}": mean([hit(labels, k) for labels in kept]) for k in ks},
-        **{f"recall@{k}": mean([recall(labels, k) for labels in kept]) for k in ks},
-        "questions": len(kept),
-        "none_right": sum(none_right),
-        "all_right": sum(all_right),
-    }
 
 
 def bootstrap_difference(left_Q: ArrayLike, right_Q: ArrayLike, *, seed: int = 0, draws: int = 10_000) -> Interval:

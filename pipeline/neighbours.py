@@ -51,7 +51,7 @@ class Questions:
         return len(self.texts) - 1
 
 
-def questions(sentences: pl.DataFrame, *, most: int = 20_000) -> Questions:
+def questions(sentences: pl.DataFrame, *, most: int = 20_000, texts: int = 0) -> Questions:
     """
     Cut held-out sentences into texts and questions.
 
@@ -62,20 +62,22 @@ def questions(sentences: pl.DataFrame, *, most: int = 20_000) -> Questions:
         sentences: columns `document`, `place`, `group`, `text`, of any number of shards.
         most: texts to stop at. Documents come by their digest, so the choice is as good as random and the same each
             time; the document in which the limit is met is cut there.
+        texts: of an example, of which the first asks for the second; 0: running text.
     """
     ordered = sentences.select("document", "place", "group", "text").with_row_index("row").sort("document", "place")
     numbered = ordered.with_columns(first=pl.col("group").is_first_distinct())
     within = numbered.filter(pl.col("first").cum_sum() <= most)
-    texts = within.filter("first").with_row_index("number")
-    rows = within.join(texts.select("group", "number"), on="group", how="left", maintain_order="left")
+    known = within.filter("first").with_row_index("number")
+    rows = within.join(known.select("group", "number"), on="group", how="left", maintain_order="left")
     beside = rows.with_columns(pl.col("document", "place", "number").shift(-1).name.prefix("next_"))
     pairs = beside.filter(pl.col("next_document") == pl.col("document"), pl.col("next_place") == pl.col("place") + 1)
+    pairs = pairs.filter(pl.col("place") % texts == 0) if texts else pairs
     unlike = pairs.filter(pl.col("number") != pl.col("next_number"))
     asked = unlike.unique(["number", "next_number"], keep="first", maintain_order=True)
     return Questions(
-        texts=texts["text"].to_list(),
-        row_N=texts["row"].to_numpy(),
-        group_N=texts["group"].to_numpy(),
+        texts=known["text"].to_list(),
+        row_N=known["row"].to_numpy(),
+        group_N=known["group"].to_numpy(),
         query_Q=asked["number"].to_numpy().astype(np.int64),
         target_Q=asked["next_number"].to_numpy().astype(np.int64),
         document_Q=asked["document"].to_numpy(),

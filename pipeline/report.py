@@ -19,12 +19,25 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-SIDES = ("bm25", "random", "overlap")  # baselines that have a column of their own; chance is shown by that name
-HEADINGS = {"": "model", "bm25": "BM25", "random": "chance", "overlap": "word overlap"}
-COUNTS = ("queries", "candidates", "same_text", "repeated", "pairs", "dropped")
-SEVERAL = ("sts",)  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
-HUNDREDS = ("spearman", "pearson", "length_bias")  # figures from -100 to 100
-MEASURES = {"mrr_over_bm25": ("MRR", 3), "spearman_over_overlap": ("Spearman", 2)}  # what verdicts are of; decimals
+HEADINGS = {  # the model, and baselines that have a column of their own; chance is shown by that name
+    "": "model",
+    "bm25": "BM25",
+    "random": "chance",
+    "overlap": "word overlap",
+    "bag": "bag of words",
+    "words": "word vectors",
+    "most_common": "largest class",
+}
+SIDES = tuple(side for side in HEADINGS if side)
+COUNTS = ("queries", "candidates", "same_text", "repeated", "pairs", "dropped", "texts", "classes", "trained")
+SEVERAL = ("sts", "probe")  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+HUNDREDS = ("spearman", "pearson", "length_bias", "accuracy")  # figures up to 100
+MEASURES = {  # what verdicts are of; decimals
+    "mrr_over_bm25": ("MRR", 3),
+    "spearman_over_overlap": ("Spearman", 2),
+    "accuracy_over_bag": ("accuracy", 2),
+    "accuracy_over_words": ("accuracy", 2),
+}
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -108,16 +121,20 @@ def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
         if not any(key not in COUNTS for key in own):
             continue  # nothing was asked; a note says why
         yield from _section(f"Scores: {name}", _sides(own))
-        verdict = _verdict(own)
-        if verdict:
-            yield _line(verdict)
+        yield from map(_line, _verdicts(own))
         if "queries" in own:
             yield _line(
                 f"{own['queries']:,.0f} held-out queries, {own.get('candidates', 0):,.0f} candidates each", "dim"
             )
         if "pairs" in own:
-            unscored = f", {own['dropped']:,.0f} without a score left out" if own.get("dropped") else ""
-            yield _line(f"{own['pairs']:,.0f} rated pairs{unscored}")
+            yield _line(f"{own['pairs']:,.0f} rated pairs{_left_out(own, 'score')}")
+        if "texts" in own:
+            trained = f", trained on {own['trained']:,.0f} others" if "trained" in own else ""
+            yield _line(f"{own['texts']:,.0f} texts, {own['classes']:,.0f} classes{trained}{_left_out(own, 'label')}")
+
+
+def _left_out(scores: Mapping[str, float], what: str) -> str:
+    return f", {scores['dropped']:,.0f} without a {what} left out" if scores.get("dropped") else ""
 
 
 def _evaluation(key: str) -> str:
@@ -127,7 +144,9 @@ def _evaluation(key: str) -> str:
 
 
 def _sides(scores: Mapping[str, float]) -> Table:
-    """Model and baselines side by side: `bm25.mrr` stands in the row of `mrr`."""
+    """Model and baselines side by side: `bm25.mrr` stands in the row of `mrr`, `most_common` beside accuracy."""
+    if "most_common" in scores:
+        scores = {**scores, "most_common.accuracy": scores["most_common"]}
     there = [side for side in SIDES if any(name.startswith(f"{side}.") for name in scores)]
     baseline = lambda name: name.partition(".")[0] in SIDES
     names = [name for name in scores if not (baseline(name) or name in COUNTS or "_over_" in name)]
@@ -141,8 +160,8 @@ def _sides(scores: Mapping[str, float]) -> Table:
     return table
 
 
-def _verdict(scores: Mapping[str, float]) -> Text | None:
-    """Whether the model is better than its baseline, so that no one need read an interval."""
+def _verdicts(scores: Mapping[str, float]) -> Iterable[Text]:
+    """Whether the model is better than its baselines, so that no one need read an interval."""
     for name, (measure, places) in MEASURES.items():
         mean, low, high = (scores.get(f"{name}{end}") for end in ("", ".low", ".high"))
         if mean is None or low is None or high is None:
@@ -151,11 +170,11 @@ def _verdict(scores: Mapping[str, float]) -> Text | None:
         found = f"{_signed(mean, places)} {measure}"
         interval = f"(95 % interval {_signed(low, places)} to {_signed(high, places)})"
         if low > 0:
-            return Text(f"beats {baseline} by {found} {interval}", "bold green")
-        if high < 0:
-            return Text(f"does not beat {baseline}: {found} {interval}", "bold red")
-        return Text(f"does not beat {baseline}: {found}, which may be chance {interval}", "bold yellow")
-    return None
+            yield Text(f"beats {baseline} by {found} {interval}", "bold green")
+        elif high < 0:
+            yield Text(f"does not beat {baseline}: {found} {interval}", "bold red")
+        else:
+            yield Text(f"does not beat {baseline}: {found}, which may be chance {interval}", "bold yellow")
 
 
 def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:

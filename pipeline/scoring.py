@@ -1,4 +1,4 @@
-"""The `scores` stage: a recipe's evaluations, kept with each query's rank or each rated pair's cosine."""
+"""The `scores` stage: a recipe's evaluations, kept query by query, pair by pair and text by text."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,17 @@ from pipeline.embed import matrix, opened
 from pipeline.evaluate import EVALUATIONS, Scores, given
 from pipeline.manifest import Manifest
 from pipeline.store import Store, piece_key
-from pipeline.tables import SCORES, SIMILARITIES, Table
+from pipeline.tables import PREDICTIONS, SCORES, SIMILARITIES, Table
 
 SCORES_VERSION = 1
 EVERY = 2**64 - 1
+BESIDE = {"rated": SIMILARITIES, "predicted": PREDICTIONS}  # tables beside `scores`, by what their rows are
 SPARE = 2  # sentences looked at for each candidate wanted: repeats and lone sentences fall away
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures by flat name, and what getting them took; `queries` counts queries and rated pairs."""
+    """Figures by flat name, and what getting them took; `queries` counts queries, rated pairs and texts."""
 
     key: str
     figures: Mapping[str, float]
@@ -65,7 +66,8 @@ def outcome(
     """
     All evaluations of one model; a second call only reads.
 
-    Cosines of rated pairs lie in table `similarities` under the same key, written before the scores.
+    Cosines of rated pairs lie in table `similarities`, predicted classes in `predictions`, under the same key and
+    written before the scores.
 
     Args:
         folder: the model folder's name in the store, or a path.
@@ -84,13 +86,13 @@ def outcome(
         scores = [bind(EVALUATIONS, choice)(model, rows, matrix_ND) for choice in choices]
         figures = {name: value for score in scores for name, value in score.flat().items()}
         facts = {"figures": figures, "notes": [score.note for score in scores if score.note]}
-        rated = _rows(scores, SIMILARITIES)
-        if files:
-            store.write(SIMILARITIES, key, rated, started=started, inputs=inputs)
-        counts = {"rated": len(rated)} if files else {}
+        beside = {name: _rows(scores, table) for name, table in BESIDE.items()}
+        counts = {name: len(found) for name, found in beside.items() if len(found)}
+        for name in counts:
+            store.write(BESIDE[name], key, beside[name], started=started, inputs=inputs)
         frame = _rows(scores, SCORES)
         piece = store.write(SCORES, key, frame, started=started, inputs=inputs, counts=counts, facts=facts)
-    asked, found = piece.rows + piece.counts.get("rated", 0), piece.facts
+    asked, found = piece.rows + sum(piece.counts.values()), piece.facts
     return Outcome(key, found["figures"], asked, tuple(found["notes"]), time.time() - started, cached)
 
 

@@ -195,3 +195,20 @@ SIMILARITIES = Table(
     },
     sort=("evaluation", "source", "row"),
 )
+
+PREDICTIONS = Table(
+    "predictions",
+    {
+        "evaluation": Column(STRING, "its name: `mr` of figure probe.mr.accuracy"),
+        "source": Column(STRING, "file of labelled texts, relative to the evaluation's path"),
+        "row": Column(U64, "line or row of the file, from 1"),
+        "text": Column(U64, "group of the text"),
+        "label": Column(STRING, "its class"),
+        "fold": Column(U32, "the fold that was tried when it was, from 0; 0 with a test part"),
+        "model": Column(STRING, "class by the probe on the model's vectors"),
+        "bag": Column(STRING, "class by the probe on counts of words"),
+        "words": Column(STRING, "class by the probe on mean word vectors; null: none were given"),
+        "most_common": Column(STRING, "the class that most texts have, of those trained on where there is a test part"),
+    },
+    sort=("evaluation", "source", "row"),
+)

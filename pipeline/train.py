@@ -21,6 +21,7 @@ import torch.distributed as dist
 from models.precision import peak, resolved
 from models.recipe import Recipe
 from models.step import World
+from models.trouble import MendableError
 from pipeline import batches as making
 from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
@@ -36,7 +37,8 @@ def work(config: dict[str, Any]) -> str | None:
     The loop of one Ray Train worker.
 
     Returns:
-        What went wrong with the numbers: Ray would start a worker that raises again, and it would end the same.
+        What went wrong with the numbers, or with what was asked for: Ray would start a worker that raises again, and
+        it would end the same.
     """
     from ray import train
     from ray.train.torch import get_device
@@ -45,14 +47,14 @@ def work(config: dict[str, Any]) -> str | None:
     context = train.get_context()
     torch.set_num_threads(config["threads"])
     world = World(context.get_world_rank(), context.get_world_size(), get_device())
-    run = Run(job, world, epochs_ahead(job, world))
-    checkpoint = train.get_checkpoint()
-    if checkpoint:
-        with checkpoint.as_directory() as folder:
-            run.restore(Path(folder))
     try:
+        run = Run(job, world, epochs_ahead(job, world))
+        checkpoint = train.get_checkpoint()
+        if checkpoint:
+            with checkpoint.as_directory() as folder:
+                run.restore(Path(folder))
         take_steps(run)
-    except FloatingPointError as error:
+    except (FloatingPointError, MendableError) as error:
         return str(error)
     if world.size > 1:
         dist.barrier()  # leaving while another still reduces aborts the process

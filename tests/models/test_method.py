@@ -6,7 +6,7 @@ from tiny import WORDS, drawn_examples, recipe_of, words
 from torch import nn
 
 from models.candidates import Rows
-from models.method import Method, resolve
+from models.method import CELLS, Method, resolve
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
 from models.step import Batch, Setup, World, step_gradient, trainable
@@ -248,6 +248,40 @@ def test_a_sum_term_is_not_divided():
     mean, whole = (build(small("quick-thoughts", f"terms.0.reduce='{how}'")).eval() for how in ("mean", "sum"))
     losses = [step_gradient(method, eight_texts(), 0, Setup(0, 3), World()) for method in (mean, whole)]
     assert losses[1] == pytest.approx(8 * losses[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("quick-thoughts-binary", 8 * 7), ("quick-thoughts-margin", 4 * 6 + 8 * 5)]
+)
+def test_a_mean_over_pairs_or_triples_is_divided_by_their_number(name, count):
+    mean, whole = (build(small(name, f"terms.0.reduce='{how}'")).eval() for how in ("mean", "sum"))
+    losses = [step_gradient(method, eight_texts(), 0, Setup(0, 3), World()) for method in (mean, whole)]
+    assert losses[1] == pytest.approx(count * losses[0], rel=1e-6)
+
+
+def full(queue):
+    """The queue, after a batch of its own."""
+    queue.push(torch.randn(9, queue.vector_MD.shape[1]), torch.arange(9) + 100)
+    return queue
+
+
+@pytest.mark.parametrize("cells", [1, 50, CELLS])
+@pytest.mark.parametrize("kind", ["binary", "hinge", "margin", "softmax"])
+@pytest.mark.parametrize("name", ["quick-thoughts", "simcse-sup", "simcse-unsup"])
+def test_a_mean_is_divided_by_what_its_objective_counts(name, kind, cells):
+    """Repeated texts, fillers, hard negatives and a queue included; rows alone say how many there are."""
+    queue = ["terms.0.candidates.queue=7"] if "simcse" in name else []
+    method = build(small(name, f"terms.0.objective.kind='{kind}'", *queue))
+    batch = drawn_examples(torch.Generator().manual_seed(0), "triples" if name == "simcse-sup" else "single", 15)
+    term, held = method.summands[0], full(method.queue(0)) if queue else None
+    vectors = {tower: torch.randn(15, method.tower(tower).width) for tower in method.used}
+    _, count = term(batch.rows, term.anchors(batch.rows), vectors, held)
+    assert int(term.divisor(batch.rows, held, cells)) == count.item() > 0
+
+
+def test_a_margin_that_is_not_positive_is_named_before_any_work():
+    with pytest.raises(RecipeError, match=r"recipe quick-thoughts-margin: objective.margin is 0.0; by how much"):
+        small("quick-thoughts-margin", "terms.0.objective.margin=0")
 
 
 def test_a_new_bag_starts_by_word_frequency():

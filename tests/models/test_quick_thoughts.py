@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from models.candidates import Rows, batch, scores
-from models.objectives import softmax
+from models.objectives import binary, margin, softmax
 from models.similarity import cosine, dot
 
 F = [[1, 0.5, -0.5], [0.2, -1, 0.3], [-0.7, 0.4, 0.9], [0.6, 0.8, 0.1]]
@@ -38,11 +38,11 @@ def sentences(answers, group=None):
     )
 
 
-def lost(rows, f, g, anchors=None, similarity=dot, **options):
+def lost(rows, f, g, anchors=None, similarity=dot, objective=softmax, **options):
     """Sum and count of the objective over some anchors, by default all."""
     anchors = rows.anchors() if anchors is None else anchors
     pool = batch(rows, anchors, g, **options)
-    return softmax(scores(pool, f[anchors], similarity), pool.answer_AP)
+    return objective(scores(pool, f[anchors], similarity), pool.answer_AP)
 
 
 def mean(rows, f, g, **options):
@@ -103,6 +103,16 @@ def test_workers_sums_over_the_whole_batchs_count_are_the_whole_loss():
     assert [count.item() for _, count in parts] == [1, 2]
     assert (sum(nats for nats, _ in parts) / sum(count for _, count in parts)).item() == printed(1.061667)
     assert sum(nats / count for nats, count in parts).item() / 2 == printed(1.088725)  # what a mean of means would say
+
+
+def test_whether_each_sentence_is_a_neighbour():
+    nats, pairs = lost(sentences(neighbours()), *vectors(), objective=binary)
+    assert ((nats / pairs).item(), nats.item(), pairs.item()) == (printed(0.745014), printed(8.940165), 12)
+
+
+def test_neighbours_by_a_margin():
+    lack, triples = lost(sentences(neighbours()), *vectors(), objective=margin)
+    assert ((lack / triples).item(), triples.item()) == (printed(0.915000), 8)
 
 
 def test_groups_of_their_own_change_nothing():

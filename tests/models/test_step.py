@@ -30,6 +30,8 @@ CASES = {
     ),
     "bag": ("quick-thoughts-bag", SMALL),
     "bag, two lanes": ("quick-thoughts-bag", (*SMALL, "batches.lane_rows=15")),
+    "binary": ("quick-thoughts-binary", GRU),
+    "margin": ("quick-thoughts-margin", GRU),
     "multichannel": ("quick-thoughts-multichannel", (*GRU, "encoder.f2.table='ready'")),
 }
 TINY = (*NEW, "batches.lane_rows=5", "encoder.dropout=0.3", "training.rate=0.001")
@@ -41,6 +43,7 @@ CASES |= {
 }
 CASES |= {
     "one lane, a queue": ("simcse-unsup", (*TINY, QUEUE, "batches.lane_rows=20")),
+    "binary, a queue": ("simcse-unsup", (*TINY, QUEUE, "terms.0.objective.kind='binary'")),
     "hard negatives, a weight and a queue": ("simcse-sup", (*TINY, QUEUE, "terms.0.candidates.log_alpha=0.5")),
     "templates of unknown words, frozen": (
         "promptbert",
@@ -115,15 +118,15 @@ def four_pairs(world, cached=False):
     return loss, method.tower("f").words.weight.grad.clone()
 
 
-def four_sentences(documents, world, cached=False):
+def four_sentences(documents, world, name="quick-thoughts"):
     """Loss and gradients where f and g of sentence i are rows of F and G: its only word's vector is just that."""
     ready = "encoder={kind='bag', towers=['f','g'], f={table='F'}, g={table='G'}}"
-    recipe = resolve(load("quick-thoughts", [ready, "training.precision=fp64"]))
+    recipe = resolve(load(name, [ready, "training.precision=fp64"]))
     method = Method(recipe, 4, {"F": torch.tensor(F), "G": torch.tensor(G)}).double().train()
     answers = [[j for j in (i - 1, i + 1) if 0 <= j < 4 and documents[i] == documents[j]] for i in range(4)]
     rows = Rows(torch.zeros(4, dtype=torch.uint8), torch.arange(4), filled(answers))
     loss = step_gradient(
-        method, Batch(torch.arange(4), torch.ones(4, dtype=torch.int64), rows), 0, Setup(0, 2, "fp64", cached), world
+        method, Batch(torch.arange(4), torch.ones(4, dtype=torch.int64), rows), 0, Setup(0, 2, "fp64"), world
     )
     return loss, *(method.tower(name).words.weight.grad.clone() for name in ("f", "g"))
 
@@ -131,6 +134,7 @@ def four_sentences(documents, world, cached=False):
 def everything(world):
     found = {run: trained(*run, world) for run in RUNS_OF.get(world.size, RUNS)}
     found |= {("pairs", cached): four_pairs(world, cached) for cached in (False, True)}
+    found |= {kind: four_sentences((0, 0, 0, 0), world, f"quick-thoughts-{kind}")[0] for kind in ("binary", "margin")}
     return found | {documents: four_sentences(documents, world) for documents in ((0, 0, 0, 0), (0, 1, 1, 1))}
 
 
@@ -226,6 +230,11 @@ def test_gradient_of_gathered_pairs_is_the_whole_one(cached, together):
 def test_unequal_counts_are_divided_over_the_whole_batch(together):
     """The first process has one anchor, the second two; the mean of their means would be 1.088725."""
     assert [found[0, 1, 1, 1][0] for found in together] == pytest.approx([1.061667] * len(together), abs=1.5e-6)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("binary", 0.745014), ("margin", 0.915)])
+def test_a_mean_over_pairs_or_triples_is_over_those_of_all_workers(kind, expected, together):
+    assert [found[kind] for found in together] == pytest.approx([expected] * len(together), abs=1.5e-6)
 
 
 def test_lanes_go_by_length_then_row():

@@ -11,7 +11,6 @@ from pipeline import metrics
 
 A = np.array([[1, 0.5, -0.5], [0.2, -1, 0.3], [-0.7, 0.4, 0.9], [0.6, 0.8, 0.1]])
 B = np.array([[0.9, 0.4, -0.6], [0.1, -0.8, 0.5], [-0.5, 0.6, 0.7], [0.7, 0.6, 0.3]])
-LISTS = [(0, 1, 1, 0), (1, 0, 0), (0, 0), (1, 1)]
 
 
 def test_spearman_gives_ties_the_mean_of_their_ranks():
@@ -111,46 +110,6 @@ def test_figures_of_ranks_are_plain_means():
     assert metrics.from_ranks(np.array([1, 2, 20]), (1, 10)) == pytest.approx(
         {"mrr": (1 + 1 / 2 + 1 / 20) / 3, "hit@1": 1 / 3, "hit@10": 2 / 3}
     )
-
-
-def test_of_equal_scores_the_wrong_answer_comes_first():
-    labels = metrics.ordered((0.5, 0.5, 0.5, 0.2), (1, 0, 0, 1))
-    assert metrics.average_precision(labels) == pytest.approx(0.416667, abs=1e-6)
-    assert metrics.reciprocal_rank(labels) == pytest.approx(0.333333, abs=1e-6)
-
-
-def test_answers_are_ordered_by_falling_score():
-    assert metrics.ordered((0.1, 0.3, 0.2), (1, 0, 1)).tolist() == [0, 1, 1]
-
-
-def test_a_right_answer_without_a_score_comes_last_and_a_wrong_one_first():
-    nan = float("nan")
-    assert metrics.ordered((nan, 0.3, nan), (1, 1, 0)).tolist() == [0, 1, 1]
-
-
-@pytest.mark.parametrize(
-    ("no_positive", "expected", "count"),
-    [
-        ("zero", (0.645833, 0.625, 0.5), 4),
-        ("drop", (0.861111, 0.833333, 0.666667), 3),
-        ("clean", (0.791667, 0.75, 0.5), 2),
-    ],
-)
-def test_questions_without_a_right_answer_are_dropped_zero_or_cleaned(no_positive, expected, count):
-    got = metrics.ranking(LISTS, no_positive=no_positive)
-    assert (got["map"], got["mrr"], got["p@1"]) == pytest.approx(expected, abs=1e-6)
-    assert (got["questions"], got["none_right"], got["all_right"]) == (count, 1, 1)
-
-
-def test_hit_asks_for_any_and_recall_for_the_share_of_right_answers():
-    got = metrics.ranking(LISTS, ks=(1, 2, 3))
-    assert [got[f"hit@{k}"] for k in (1, 2, 3)] == pytest.approx([0.666667, 1, 1], abs=1e-6)
-    assert [got[f"recall@{k}"] for k in (1, 2, 3)] == pytest.approx([0.5, 0.833333, 1], abs=1e-6)
-
-
-def test_an_unknown_rule_for_questions_is_refused_by_name():
-    with pytest.raises(ValueError, match='"skip"; known: drop, zero, clean'):
-        metrics.ranking(LISTS, no_positive="skip")
 
 
 def test_bootstrap_interval_is_that_of_the_normal_law_for_many_queries():

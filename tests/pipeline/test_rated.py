@@ -2,12 +2,11 @@
 
 import gzip
 import json
-import re
 
 import polars as pl
 import pytest
 
-from pipeline.rated import Columns, digest, name, read
+from pipeline.rated import Columns, read
 from pipeline.shard import SourceError
 
 COLUMNS = Columns("sentence1", "sentence2", "score")
@@ -174,40 +173,3 @@ def test_fewer_than_three_scored_pairs_are_refused(tmp_path):
 def test_one_score_for_all_is_refused(tmp_path):
     rows = [f"{pair}\t3" for pair in ("a\tb", "c\td", "e\tf")]
     refused(table(tmp_path / "pairs.tsv", *rows), "Spearman undefined: all 3 pairs have the score 3")
-
-
-def test_a_digest_is_that_of_names_and_bytes(tmp_path):
-    path = table(tmp_path / "set" / "pairs.tsv", *GOOD)
-    before = digest(str(tmp_path / "set"))
-    assert digest(str(tmp_path / "set")) == before and re.fullmatch("[0-9a-f]{64}", before)
-    table(tmp_path / "set" / "pairs.tsv", *GOOD[:2], "a boat\tan owl\t1")
-    assert digest(str(tmp_path / "set")) != before
-    table(tmp_path / "set" / "pairs.tsv", *GOOD)
-    assert digest(path) == before
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("data/stsb-dev.tsv", "stsb-dev"),
-        ("stsb.dev.TSV.gz", "stsb-dev"),
-        ("sets/sts14/", "sts14"),
-        ("sets/sts14/*.tsv", "sts14"),
-        ("v1.5", "v1-5"),
-        (".", ""),
-    ],
-)
-def test_figures_are_named_after_the_path(path, expected):
-    assert name(path) == expected
-
-
-def test_files_that_stand_in_another_order_have_another_digest(tmp_path):
-    for place, names in (("one", "ab"), ("two", "ba")):
-        table(tmp_path / place / f"{names[0]}.tsv", *GOOD)
-        table(tmp_path / place / f"{names[1]}.tsv", *GOOD[:2])
-    assert digest(str(tmp_path / "one")) != digest(str(tmp_path / "two"))
-
-
-def test_a_file_by_another_name_has_another_digest(tmp_path):
-    paths = [table(tmp_path / f"{name}.tsv", *GOOD) for name in ("one", "two")]
-    assert digest(paths[0]) != digest(paths[1])

@@ -182,6 +182,32 @@ def test_rated_pairs_are_counted_with_those_left_out(rated):
     assert page(rated).count("1,500 rated pairs, 12 without a score left out") == 2
 
 
+@pytest.fixture
+def probed(result):
+    """A run whose vectors were tried on classes of texts."""
+    figures = {"accuracy": 76.5, "bag.accuracy": 75.25, "words.accuracy": 77.0, "most_common": 50.0}
+    figures |= {f"accuracy_over_bag{end}": value for end, value in (("", 1.25), (".low", 0.5), (".high", 2.0))}
+    figures |= {f"accuracy_over_words{end}": value for end, value in (("", -0.5), (".low", -1.0), (".high", 0.25))}
+    figures |= {"texts": 500, "classes": 6, "trained": 5452, "dropped": 3}
+    result["scores"] |= {f"probe.trec.{key}": value for key, value in figures.items()}
+    return page(result)
+
+
+def test_accuracies_stand_beside_those_of_words_and_of_the_largest_class(probed):
+    assert "model   bag of words   word vectors   largest class" in probed
+    assert line(probed, "accuracy") == ["accuracy", "76.50", "75.25", "77.00", "50.00"]
+    assert "most_common" not in probed
+
+
+def test_a_probe_is_judged_against_each_of_its_baselines(probed):
+    assert "beats bag of words by +1.25 accuracy (95 % interval +.50 to +2.00)" in probed
+    assert "does not beat word vectors: -.50 accuracy, which may be chance (95 % interval -1.00 to +.25)" in probed
+
+
+def test_texts_are_counted_with_those_trained_on_and_left_out(probed):
+    assert "500 texts, 6 classes, trained on 5,452 others, 3 without a label left out" in probed
+
+
 def test_an_evaluation_without_figures_has_no_section(result):
     result["scores"] |= {"sts.sick.pairs": 3.0, "sts.sick.dropped": 0.0}
     assert "sts.sick" not in page(result)

@@ -1,4 +1,4 @@
-"""The `scores` stage: evaluations kept with each query's rank or each rated pair's cosine."""
+"""The `scores` stage: evaluations kept query by query, pair by pair and text by text."""
 
 import time
 
@@ -11,6 +11,7 @@ from models.recipe import Choice, RecipeError
 from pipeline.embed import matrix, vectors
 from pipeline.evaluate import EVALUATIONS
 from pipeline.manifest import Manifest
+from pipeline.probe import agreement as judged
 from pipeline.run import build
 from pipeline.scoring import EVERY, SPARE, held_out, outcome, sample
 from pipeline.store import Piece, piece_key
@@ -153,3 +154,29 @@ def test_vectors_of_no_document_can_be_made_and_read(made, model, trees):
     assert none.rows == 0
     found = outcome(made.store, (trees,), model[0], made.sentences, none, "scoring")
     assert found.figures == pytest.approx(score(made, model, (trees,)).figures)
+
+
+# Texts with classes.
+
+
+@pytest.fixture
+def kinds(tmp_path):
+    rows = [
+        f"{text}\t{kind}" for kind, words in (("one", "oak elm ash yew"), ("two", "fir pine")) for text in words.split()
+    ]
+    (tmp_path / "kinds.tsv").write_text("\n".join(["text\tlabel", *rows * 2]) + "\n")
+    return Choice(kind="probe", options={"path": str(tmp_path / "kinds.tsv"), "folds": 4})
+
+
+def test_predicted_classes_are_kept_under_the_key_of_the_scores(made, model, kinds, trees):
+    found = score(made, model, (*NEIGHBOURS, kinds, trees))
+    rows = made.store.read(made.store.piece("predictions", found.key))
+    again = {f"probe.kinds.{name}": value for name, value in judged(rows).items()}
+    assert again.items() <= found.figures.items() and found.figures["probe.kinds.texts"] == 12
+    assert found.queries == score(made, model).queries + 12 + 3
+    assert found.row()["rows"] == score(made, model, (*NEIGHBOURS, kinds, trees)).queries
+
+
+def test_tables_that_no_evaluation_fills_are_not_written(made, model, kinds, trees):
+    keys = {choice.kind: score(made, model, (choice,)).key for choice in (kinds, trees)}
+    assert made.store.piece("similarities", keys["probe"]) is made.store.piece("predictions", keys["sts"]) is None
