@@ -130,7 +130,8 @@ def _discard(store: Store, job: Job) -> None:
 def card(job: Job, lineage: Mapping[str, Any]) -> str:
     """The model card."""
     recipe = job.recipe
-    scaled = ", each scaled to length 1" if recipe.readout.normalise else ""
+    scaled = ", scaled to length 1" if recipe.readout.normalise else ""
+    several = ", one behind the other" if len(recipe.readout.towers) > 1 else ""
     closed = "; one without a closing mark gets a full stop" if recipe.readout.stop else ""
     return f"""# {recipe.name}
 
@@ -138,7 +139,7 @@ A text-embedding model, trained by Firth on {lineage.get("corpus", "?")} on {dat
 
 - Method: {recipe.source or recipe.name}
 - Encoder: {recipe.encoder.kind}, towers {", ".join(recipe.encoder.towers)}
-- A text's vector: {", ".join(recipe.readout.towers)}, one behind the other{scaled}
+- A text's vector: that of tower {", ".join(recipe.readout.towers)}{several}{scaled}
 - Sentences longer than {recipe.tokenizer.most_tokens} tokens are cut{closed}
 - Seed {recipe.training.seed}; `recipe.json` has every other number, `lineage.json` says which data it saw
 

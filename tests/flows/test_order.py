@@ -36,6 +36,28 @@ def test_views_and_texts_that_do_not_go_together_are_refused(recipe, overrides, 
         planned(recipe, ["encoder.path=", "encoder.layers=1", "encoder.width=8", "encoder.heads=2", *overrides])
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("encoder.heads=0", r"encoder\.heads is 0; should be at least 1"),
+        ("encoder.layers=0", r"encoder\.layers is 0; should be at least 1"),
+        ("encoder.dropout=1", r"encoder\.dropout is 1\.0; it is a share"),
+        ("encoder.dropout=nan", r"encoder\.dropout is nan; should be a number"),
+        ("terms.0.similarity.temperature=nan", r"similarity\.temperature is nan; should be a number"),
+        ("corpus.texts=['a','a']", r"corpus\.texts names a column twice: a, a"),
+    ],
+)
+def test_numbers_that_no_encoder_takes_are_refused(setting, message):
+    with pytest.raises(RecipeError, match=message):
+        planned("simcse-unsup", ["encoder.path=", "encoder.width=8", "encoder.heads=2", setting])
+
+
+def test_labelled_texts_are_asked_for_their_positives_alone():
+    texts = ["corpus.texts=['premise','hypothesis']", "corpus.label=gold"]
+    plan = planned("simcse-sup", ["encoder.path=", "encoder.width=8", "encoder.heads=2", *texts])
+    assert plan.evaluation[0].options == {"texts": 3}
+
+
 def test_an_nli_file_gives_triples():
     texts = ["corpus.texts=['premise','hypothesis']", "corpus.label=gold"]
     assert planned("simcse-sup", ["encoder.path=", "encoder.width=8", "encoder.heads=2", *texts]).corpus.label == "gold"

@@ -37,6 +37,11 @@ def test_a_gap_is_no_neighbour():
     assert asked(questions(sentences(["a", None, "b", "c"]))) == [("b", "c")]
 
 
+def test_of_labelled_texts_the_first_asks_for_the_second_alone():
+    found = questions(sentences(["a", "b", "c", "d", "e", "f"], ["g", "h", None]), texts=3)
+    assert asked(found) == [("a", "b"), ("d", "e"), ("g", "h")]
+
+
 def test_a_text_that_repeats_stands_once_where_it_comes_first():
     found = questions(sentences(["a", "b"], ["c", "A later", "d"]))
     assert found.texts == ["a", "b", "c", "d"]

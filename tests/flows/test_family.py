@@ -1,0 +1,77 @@
+"""A transformer through the whole road by the command: base by a relative path, queue, rated pairs, model folder."""
+
+import json
+
+import made_up
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers.models import WordPiece
+from transformers import BertConfig, BertModel
+
+from models.folder import load
+
+SPECIAL = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+WORDS = sorted({word for topic in made_up.TOPICS.values() for word in topic.split()})
+PLAIN = ["the", "and", "meet", "of", "at", "hour", ".", *map(str, range(10)), *(f"##{digit}" for digit in range(10))]
+SIZES = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a little BERT in `base`, and pairs of sentences that somebody rated."""
+    folder = tmp_path_factory.mktemp("family")
+    words = [*SPECIAL, *PLAIN, *WORDS]
+    tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(SPECIAL)
+    config = BertConfig(vocab_size=len(words), max_position_embeddings=40, pad_token_id=1, **SIZES)
+    BertModel(config).save_pretrained(folder / "base")
+    tokenizer.save(str(folder / "base" / "tokenizer.json"))
+    pairs = [f"{sea}\tA {other}.\t{gold}" for sea, other, gold in (("A wave.", "salt", 4), ("A moon.", "coal", 1))]
+    pairs.append("An owl.\tA star.\t3")
+    (folder / "rated.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *pairs]), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def result(place, corpus, prefect_server):
+    """What `firth retrain` says, run in that folder."""
+    settings = ["encoder.path=base", 'evaluation=[{kind="sts", path="rated.tsv"}]', "batches.rows=64"]
+    settings += ["terms.0.candidates.queue=40", "tokenizer.most_tokens=20", "training.rate=0.01", "training.steps=4"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        chosen = [part for setting in settings for part in ("--set", setting)]
+        return made_up.firth("retrain", "esimcse", "--corpus", corpus, "--store", place / "store", *chosen, "--json")
+
+
+def test_a_transformer_goes_the_whole_road_from_a_relative_path(result):
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.output.strip().splitlines()[-1])
+    assert told["training"]["steps"] == 4 and -100 <= told["scores"]["sts.rated.spearman"] <= 100
+
+
+def test_its_folder_encodes_where_the_base_is_gone(result, place):
+    (place / "base").rename(place / "elsewhere")
+    model = load(json.loads(result.output.strip().splitlines()[-1])["model_folder"])
+    assert np.isfinite(model.encode(["The wave.", ""])).all()
+
+
+@pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
+def test_a_damaged_base_is_told_before_any_work(tmp_path, corpus, broken):
+    folder = tmp_path / "base"
+    BertModel(BertConfig(vocab_size=60, max_position_embeddings=40, **SIZES)).save_pretrained(folder)
+    (folder / broken).write_bytes((folder / broken).read_bytes()[:20])
+    store = tmp_path / "store"
+    said = made_up.firth(
+        "retrain", "simcse-unsup", "--corpus", corpus, "--store", store, "--set", f"encoder.path={folder}"
+    )
+    assert (said.exit_code, len(said.output.strip().splitlines())) == (2, 1)
+    assert f"the model in {folder} cannot be read" in said.output and "copy it anew" in said.output
+    assert not (store / "documents").exists()
+
+
+def test_a_recipe_is_shown_though_its_base_is_not_here(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    said = made_up.firth("describe", "promptbert")
+    assert said.exit_code == 0 and json.loads(said.output)["encoder"]["path"] == "bert-base-uncased"
