@@ -1,21 +1,23 @@
 """Ready-made word vectors: a text file with a word and its numbers on each line, as GloVe and word2vec write it."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from models.recipe import Recipe
 from models.trouble import MendableError
 from pipeline.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class WordVectorsError(MendableError, ValueError):
     """Word vectors that cannot be read."""
 
 
-def tables(recipe: Recipe, vocabulary: Vocabulary) -> dict[str, Tensor]:
+def tables(recipe: Recipe, vocabulary: Vocabulary) -> "dict[str, Tensor]":
     """
     The tables that towers name by path, by that name, each [V, word width]; words that a file lacks are zero.
 
@@ -53,7 +55,7 @@ def check(recipe: Recipe) -> None:
             )
 
 
-def read(path: str, vocabulary: dict[str, int]) -> Tensor:
+def read(path: str, vocabulary: dict[str, int]) -> "Tensor":
     """Vectors of the vocabulary's words, [V, width]; a first line of two numbers (word2vec's header) is passed over."""
     found: dict[int, np.ndarray] = {}
     width = 0
@@ -71,7 +73,9 @@ def read(path: str, vocabulary: dict[str, int]) -> Tensor:
         )
     table = np.zeros((1 + max(vocabulary.values()), width), dtype=np.float32)
     table[list(found)] = list(found.values())
-    return torch.from_numpy(table)
+    from torch import from_numpy  # not for those who only read words
+
+    return from_numpy(table)
 
 
 def _phrase(rest: str, width: int) -> bool:

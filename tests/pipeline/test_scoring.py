@@ -139,7 +139,7 @@ def test_other_weights_are_other_scores_although_no_vector_changed(made, model, 
 
 
 def test_the_key_of_neighbours_is_of_choices_and_vectors_alone(made, model):
-    choice = {"kind": "neighbours", "most": 20_000}
+    choice = {"kind": "neighbours", "most": 20_000, "texts": 0}
     assert score(made, model).key == piece_key("scores", 1, [choice], (model[1].key,))
     assert score(made, model, weights="others").key == score(made, model).key
 
