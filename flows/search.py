@@ -8,6 +8,7 @@ import polars as pl
 from flows.progress import watched
 from flows.registry import folder_of
 from models.folder import load
+from models.trouble import MendableError
 from pipeline.cluster import session
 from pipeline.embed import matrix, vectors
 from pipeline.manifest import Manifest
@@ -15,6 +16,10 @@ from pipeline.road import Road
 from pipeline.store import Store
 
 Found = tuple[float, int, int]  # score, shard, row
+
+
+class QueryError(MendableError, ValueError):
+    """A query that asks nothing."""
 
 
 def hits(
@@ -26,7 +31,11 @@ def hits(
     Args:
         model: a model folder or a registered name.
         corpus: as for `retrain`; the model's recipe says how it is read.
+    Raises:
+        QueryError: nothing is asked.
     """
+    if not query.strip():
+        raise QueryError('the query is empty; ask something, as in firth search MODEL "sort a table"')
     with folder_of(model, store, tracking) as folder, session():
         opened = load(folder)
         place = Store.at(store)

@@ -1,8 +1,9 @@
 """Search: which rows are best, each text once."""
 
 import numpy as np
+import pytest
 
-from flows.search import best
+from flows.search import QueryError, best, hits
 
 
 def test_the_best_rows_come_best_first():
@@ -19,3 +20,9 @@ def test_fewer_texts_than_wanted_are_all_there_are():
 
 def test_equal_scores_keep_the_order_of_rows():
     assert best(np.zeros(4), np.array([9, 3, 7, 1]), 3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("query", ["", " \n"])
+def test_a_query_that_asks_nothing_is_refused(query):
+    with pytest.raises(QueryError, match="the query is empty"):
+        hits("no model", query, "no corpus")
