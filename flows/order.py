@@ -106,8 +106,8 @@ def given_digest(recipe: Recipe) -> str:
     for tower in recipe.encoder.towers:
         path = str(recipe.encoder.tower(tower).get("path", ""))
         if path:
-            check_weights(local(path))
-            files += sorted(file for file in local(path).iterdir() if file.name in LEARNED)
+            check_weights(folder := local(path))
+            files += sorted(file for file in folder.iterdir() if file.name in LEARNED)
     found = [_file_digest(file) for file in files]
     return digest(found) if found else ""
 

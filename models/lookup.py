@@ -175,7 +175,7 @@ class Bag(Encoder):
             length_L: int64 number of tokens of each text.
             shared: mask [D] of 0 and 1 for shared dropout.
         """
-        id_N = id_LT[real(id_LT, length_L)]
+        id_N = id_LT[real(length_L, id_LT.shape[1])]
         if self.drop.active and not self.drop.shared:
             return _mean(self.drop(self.words(id_N)), length_L)
         return self.drop(self.words.mean(id_N, length_L), shared)  # a mask common to all words commutes with the mean
@@ -193,9 +193,9 @@ def new_words(vocabulary: int, width: int, *, table: str, frozen: bool, initial:
     return Words(vocabulary, width, frozen=frozen, initial=initial)
 
 
-def real(id_LT: Tensor, length_L: Tensor) -> Tensor:
-    """True [L, T] where a token is the text's, False where it fills."""
-    return torch.arange(id_LT.shape[1], device=id_LT.device) < length_L[:, None]
+def real(length_L: Tensor, most: int) -> Tensor:
+    """True [L, T] where a token is the text's, False where it fills; T is `most`."""
+    return torch.arange(most, device=length_L.device) < length_L[:, None]
 
 
 def _mean(word_NE: Tensor, length_L: Tensor) -> Tensor:

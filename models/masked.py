@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from models.lookup import real
 from models.transformer import Transformer
 
 HIDDEN, CHANGED = 0.8, 0.1  # of the chosen tokens; the rest stay as they are
@@ -46,7 +47,7 @@ def hide(
         Devlin et al. 2019, section 3.1; whole words as in the authors' later release.
     """
     check(rate=rate)
-    real_LT = torch.arange(id_LT.shape[1], device=id_LT.device) < length_L.clamp(max=encoder.room())[:, None]
+    real_LT = real(length_L.clamp(max=encoder.room()), id_LT.shape[1])
     draw_LT = torch.rand(id_LT.shape, device=id_LT.device)
     if whole_words:
         draw_LT = draw_LT.gather(1, _word_starts(encoder.continues(id_LT)))

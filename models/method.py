@@ -60,13 +60,12 @@ def _absolute(recipe: Recipe) -> Recipe:
     """Files and folders by their whole path: workers stand elsewhere. What is no path here stays as it is."""
     whole = lambda value: str(Path(value).resolve()) if value and Path(value).exists() else value
     encoder, training = recipe.encoder, recipe.training
-    named = lambda options: {k: whole(v) if k in ("path", "table") else v for k, v in options.items()}
-    towers = set(encoder.towers)  # a table may bear the name of a tower
-    keep = lambda options: {k: options[k] if options[k] in towers else v for k, v in named(options).items()}
-    own = {name: keep(options) for name, options in encoder.own.items()}
+    is_file = lambda key, value: key in ("path", "table") and value not in encoder.towers  # a table may be a tower's
+    put = lambda options: {k: whole(v) if is_file(k, v) else v for k, v in options.items()}
+    own = {name: put(options) for name, options in encoder.own.items()}
     return recipe.model_copy(
         update={
-            "encoder": encoder.model_copy(update={"options": keep(encoder.options), "own": own}),
+            "encoder": encoder.model_copy(update={"options": put(encoder.options), "own": own}),
             "tokenizer": recipe.tokenizer.model_copy(update={"path": whole(recipe.tokenizer.path)}),
             "training": training.model_copy(update={"start": whole(training.start)}),
             "evaluation": tuple(_of_examples(choice, recipe) for choice in recipe.evaluation),
@@ -76,7 +75,7 @@ def _absolute(recipe: Recipe) -> Recipe:
 
 def _of_examples(choice: Choice, recipe: Recipe) -> Choice:
     """Of labelled texts only the first asks, and only for the second."""
-    texts = 3 if recipe.corpus.label else len(recipe.corpus.texts)
+    texts = recipe.corpus.example_texts
     if choice.kind != "neighbours" or not texts:
         return choice
     return Choice(kind=choice.kind, options={"texts": texts, **choice.options})

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from models.pieces import going_on
 from models.recipe import RecipeError
 
 WITH_POOLER = ("bert", "roberta", "xlm-roberta")  # whose unused pooler can be left out
@@ -169,7 +170,6 @@ def first_position(body: Any) -> int:
 def continuing(tokenizer: Tokenizer | None, size: int) -> Tensor:
     """True [V] for pieces that go on with a word, as WordPiece marks them."""
     continues_V = torch.zeros(size, dtype=torch.bool)
-    prefix = getattr(tokenizer.model, "continuing_subword_prefix", None) if tokenizer else None
-    if tokenizer and prefix:
-        continues_V[[number for word, number in tokenizer.get_vocab().items() if word.startswith(prefix)]] = True
+    if tokenizer:
+        continues_V[going_on(tokenizer)] = True
     return continues_V

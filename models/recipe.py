@@ -83,6 +83,11 @@ class Corpus(Part):
             return {k: (v,) if k in lists and isinstance(v, str) else v for k, v in value.items()}
         return value
 
+    @property
+    def example_texts(self) -> int:
+        """Texts of a labelled example, rated premises being made into triples; 0: running text."""
+        return 3 if self.label else len(self.texts)
+
     @model_validator(mode="after")
     def _examples(self) -> Self:
         if self.texts and not 2 <= len(self.texts) <= 3:

@@ -82,7 +82,7 @@ class GRU(Encoder):
             length_L: int64 number of tokens of each text; rows in any order.
             shared: mask [E] of 0 and 1 for shared dropout.
         """
-        word_NE = self.drop(self.words(id_LT[real(id_LT, length_L)]), shared)
+        word_NE = self.drop(self.words(id_LT[real(length_L, id_LT.shape[1])]), shared)
         low = _product_dtype(word_NE)
         with torch.autocast(word_NE.device.type, enabled=False):
             return self._run(word_NE, _steps(length_L), low)

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from models.dropout import install
-from models.lookup import Dropout, Encoder
+from models.lookup import Dropout, Encoder, real
 from models.pretrained import continuing, first_position, local, opened
 from models.recipe import Choice, Readout
 from models.views import CUTS, SLOT, Frame, frame, framed, shuffle, special, split
@@ -129,7 +129,7 @@ class Transformer(Encoder):
 
     def states(self, id_LS: Tensor, length_L: Tensor, position_LS: Tensor | None = None) -> tuple[Tensor, ...]:
         """States of the last two layers, each [L, S, D]; the last one alone where no pooling needs both."""
-        attention = None if bool((length_L == id_LS.shape[1]).all()) else _real(length_L, id_LS.shape[1]).long()
+        attention = None if bool((length_L == id_LS.shape[1]).all()) else real(length_L, id_LS.shape[1]).long()
         both = "mean-last-two" in (self.pooling, self.around.readout.pooling)
         given: dict[str, Any] = {"input_ids": id_LS, "attention_mask": attention}
         if position_LS is not None:
@@ -358,9 +358,5 @@ def _pooled(states: tuple[Tensor, ...], length_L: Tensor, mask_L: Tensor, poolin
         place_L = torch.zeros_like(length_L) if pooling == "first" else mask_L
         return _full(last_LSD[torch.arange(len(length_L), device=length_L.device), place_L])
     state_LSD = _full((states[0] + states[1]) / 2 if pooling == "mean-last-two" else last_LSD)
-    real_LS1 = _real(length_L, state_LSD.shape[1])[:, :, None]
+    real_LS1 = real(length_L, state_LSD.shape[1])[:, :, None]
     return state_LSD.where(real_LS1, 0.0).sum(dim=1) / length_L[:, None]
-
-
-def _real(length_L: Tensor, most: int) -> Tensor:
-    return torch.arange(most, device=length_L.device) < length_L[:, None]

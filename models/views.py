@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from models.lookup import real
 from models.recipe import RecipeError
 
 SLOT, MASK = "[X]", "[MASK]"  # as templates write them; the tokenizer's own mask word may have another name
@@ -45,7 +46,7 @@ def shuffle(length_L: Tensor, most: int) -> Tensor:
     Source:
         Yan et al. 2021 (ConSERT), section 3.3: the tokens stay, their position ids are shuffled.
     """
-    real_LT = _real(length_L, most)
+    real_LT = real(length_L, most)
     place_LT = torch.arange(most, device=length_L.device).expand_as(real_LT)
     # Fillers sort behind every real token, and among themselves by place.
     order_LT = torch.rand(real_LT.shape, device=length_L.device).where(real_LT, 1.0 + place_LT.float())
@@ -59,7 +60,7 @@ def token_cutoff(length_L: Tensor, most: int, width: int, *, rate: float = 0.15)
     Source:
         Yan et al. 2021 (ConSERT), section 3.3; the rate from section 4.
     """
-    real_LT = _real(length_L, most)
+    real_LT = real(length_L, most)
     rank_LT = _ranks(torch.rand(real_LT.shape, device=length_L.device).where(real_LT, 2.0))
     return (rank_LT >= (length_L.double() * _share(rate)).long()[:, None])[:, :, None]
 
@@ -82,7 +83,7 @@ def dropout(length_L: Tensor, most: int, width: int, *, rate: float = 0.2) -> Te
     Source:
         Yan et al. 2021 (ConSERT), section 3.3; exact counts without rescaling as in the authors' code.
     """
-    real_LT = _real(length_L, most)
+    real_LT = real(length_L, most)
     draw_LTD = torch.rand(*real_LT.shape, width, device=length_L.device).where(real_LT[:, :, None], 2.0)
     count_L = (length_L.double() * width * _share(rate)).long()
     return (_ranks(draw_LTD.flatten(1)) >= count_L[:, None]).view_as(draw_LTD)
@@ -214,10 +215,6 @@ def _share(rate: float) -> float:
 def _ranks(draw_LN: Tensor) -> Tensor:
     """Each number's place when its row is sorted."""
     return draw_LN.argsort(dim=1).argsort(dim=1)
-
-
-def _real(length_L: Tensor, most: int) -> Tensor:
-    return torch.arange(most, device=length_L.device) < length_L[:, None]
 
 
 def _table(rows: Sequence[tuple[int, ...]]) -> Tensor:

@@ -6,7 +6,6 @@ a column of as many rows. A row takes one number from the generator and makes al
 it depends on its place in the column and on no other row.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from tokenizers import Tokenizer
 
+from models.pieces import going_on
 from models.recipe import Choice
 
 MOST_REPEATS = 10  # bound of the released rule
@@ -35,10 +35,9 @@ class Lexicon:
     @classmethod
     def of(cls, tokenizer: str) -> "Lexicon":
         """From a tokenizer's JSON; where no prefix marks what goes on, every entry is a word."""
-        prefix = json.loads(tokenizer)["model"].get("continuing_subword_prefix")
-        words = Tokenizer.from_str(tokenizer).get_vocab()
-        continues_V = np.zeros(1 + max(words.values()), dtype=np.bool_)
-        continues_V[[number for word, number in words.items() if prefix and word.startswith(prefix)]] = True
+        opened = Tokenizer.from_str(tokenizer)
+        continues_V = np.zeros(1 + max(opened.get_vocab().values()), dtype=np.bool_)
+        continues_V[going_on(opened)] = True
         return cls(continues_V)
 
 

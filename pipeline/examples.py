@@ -64,7 +64,7 @@ def planned(recipe: Recipe) -> Examples | None:
 
 
 def _check_views(recipe: Recipe, kind: str, views: int) -> None:
-    texts = 3 if recipe.corpus.label else len(recipe.corpus.texts)  # rated premises become triples
+    texts = recipe.corpus.example_texts
     if kind in ("pairs", "triples") and texts != views:
         names = ["anchor", "positive", "negative"][:views]
         raise RecipeError(
