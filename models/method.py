@@ -108,7 +108,8 @@ def _try(recipe: Recipe, base: Path | None) -> None:
         with torch.device("meta"):
             method = Method(recipe, 2, {name: torch.zeros(2, 1) for name in named}, torch.zeros(2), base=base)
             for term in method.summands:
-                term.similarity(torch.zeros(1, 1), torch.zeros(1, 1))
+                one_1D, other_1D = (torch.zeros(1, method.tower(name).width) for name in (term.anchor, term.candidate))
+                term.similarity(one_1D, other_1D)
         with torch.device("cpu"):
             _try_options(recipe, method)
     except RecipeError:
@@ -251,7 +252,12 @@ class Method(nn.Module):
             if words is not None:
                 # A lane's gradient has its words' rows only; the step makes one dense sum.
                 words.sparse = True
-        self.summands = tuple(_summand(term) for term in recipe.terms if term.candidates)
+        compared = [term for term in recipe.terms if term.candidates]
+        similarities = [_similarity(term, self) for term in compared]
+        self.similarities = nn.ModuleDict(
+            {str(number): one for number, one in enumerate(similarities) if isinstance(one, nn.Module)}
+        )
+        self.summands = tuple(map(_summand, compared, similarities))
         self.lane_terms = tuple(_lane_term(term) for term in recipe.terms if not term.candidates)
         self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
         self.start_queues()
@@ -340,14 +346,24 @@ class Method(nn.Module):
         return total
 
 
-def _summand(term: Term) -> Summand:
-    assert term.candidates and term.similarity
+def _similarity(term: Term, method: Method) -> Callable[..., Tensor]:
+    """A term's similarity, with new weights where it learns."""
+    assert term.similarity
+    part = SIMILARITIES[term.similarity.kind]
+    if not isinstance(part, type):
+        return bind(SIMILARITIES, term.similarity)
+    widths = (method.tower(term.anchor).width, method.tower(term.candidate).width)
+    return part(**term.similarity.options, widths=widths)
+
+
+def _summand(term: Term, similarity: Callable[..., Tensor]) -> Summand:
+    assert term.candidates
     return Summand(
         anchor=term.anchor,
         candidate=term.candidate,
         kind=term.candidates.kind,
         candidates=bind(CANDIDATES, term.candidates),
-        similarity=bind(SIMILARITIES, term.similarity),
+        similarity=similarity,
         objective=bind(OBJECTIVES, term.objective),
         counted=COUNTS.get(term.objective.kind),
         weight=term.weight,

@@ -10,7 +10,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from models.recipe import Choice, RecipeError
 
-INTERNAL = frozenset({"words", "frequency", "around", "memory"})  # handed over by the builder, no option of a recipe
+INTERNAL = frozenset(
+    {"words", "frequency", "around", "memory", "widths"}
+)  # handed over by the builder, no option of a recipe
 
 
 def options(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:

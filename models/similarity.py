@@ -1,7 +1,9 @@
 """Similarities: vectors of anchors and candidates to a score for each pair of them."""
 
+import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from models.hyperbolic import distances
@@ -75,6 +77,34 @@ def poincare(anchor_AD: Tensor, candidate_CD: Tensor, *, temperature: float = 1.
     return -distances(anchor_AD, candidate_CD) / temperature
 
 
+class Bilinear(nn.Module):
+    """
+    A learned bilinear form between anchors and candidates, whose widths may differ.
+
+        score[a, c] = candidate[c] . W anchor[a] / temperature
+
+    Args:
+        temperature: positive, no unit.
+        widths: numbers of an anchor's and of a candidate's vector. W starts evenly from -1 / sqrt(anchor's) to that.
+    Raises:
+        ValueError: the temperature is not positive.
+    Source:
+        van den Oord, Li and Vinyals 2018 (CPC), equation 3: W of each step ahead.
+    """
+
+    def __init__(self, *, temperature: float = 1.0, widths: tuple[int, int]) -> None:
+        super().__init__()
+        _check(temperature)
+        anchor, candidate = widths
+        bound = 1 / math.sqrt(anchor)
+        self.temperature = temperature
+        self.weight = nn.Parameter(torch.empty(candidate, anchor).uniform_(-bound, bound))
+
+    def forward(self, anchor_AD: Tensor, candidate_CE: Tensor) -> Tensor:
+        """Scores [A, C], unbounded."""
+        return dot(nn.functional.linear(anchor_AD, self.weight), candidate_CE, temperature=self.temperature)
+
+
 def _check(temperature: float) -> None:
     if temperature <= 0:
         raise ValueError(f"temperature is {temperature}; it divides the scores and must be above 0")
@@ -84,4 +114,10 @@ def _unit(vector_BD: Tensor) -> Tensor:
     return nn.functional.normalize(vector_BD, dim=1, eps=SMALLEST_NORM)
 
 
-SIMILARITIES: dict[str, Callable[..., Tensor]] = {"cosine": cosine, "dot": dot, "poincare": poincare}
+# A similarity with weights of its own is a module class; the method makes one a term, and gives it `widths`.
+SIMILARITIES: dict[str, Callable[..., Tensor] | type[nn.Module]] = {
+    "bilinear": Bilinear,
+    "cosine": cosine,
+    "dot": dot,
+    "poincare": poincare,
+}

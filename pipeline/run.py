@@ -135,6 +135,7 @@ def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
         )
     try:
         method.towers.load_state_dict(model.method.towers.state_dict())
+        method.similarities.load_state_dict(model.method.similarities.state_dict())
         method.start_queues()  # a slow encoder starts as the one that was loaded
     except RuntimeError as error:
         cause = " ".join(line.strip() for line in str(error).splitlines()[:2])

@@ -106,7 +106,7 @@ def test_what_all_towers_share_stands_once():
         ("encoder.dropout='much'", "encoder.dropout is 'much': Input should be a valid number"),
         ("encoder.dropout=1.5", "recipe quick-thoughts: dropout is 1.5; it is a share"),
         ("encoder.width=-3", "recipe quick-thoughts: "),
-        ("terms.0.similarity.kind='cosin'", 'terms.0.similarity.kind is "cosin"; known: cosine, dot'),
+        ("terms.0.similarity.kind='cosin'", 'terms.0.similarity.kind is "cosin"; known: bilinear, cosine, dot'),
         ("terms.0.similarity.temperature=0", "recipe quick-thoughts: temperature is 0"),
         ("terms.0.objective.margin=1", 'terms.0.objective has no option "margin"; options of softmax: none'),
         ("terms.0.candidates.self='own'", "terms.0.candidates.self is 'own': Input should be 'mask' or 'zero'"),

@@ -3,7 +3,10 @@
 import pytest
 import torch
 
-from models.similarity import SIMILARITIES, cosine, dot
+from models.objectives import softmax
+from models.similarity import SIMILARITIES, Bilinear, cosine, dot
+
+FUNCTIONS = [part for part in SIMILARITIES.values() if not isinstance(part, type)]
 
 
 def draw(rows, width=5, seed=0):
@@ -56,7 +59,7 @@ def test_the_length_of_a_vector_changes_the_dot_product():
     assert not torch.allclose(dot(draw(3) * 3, draw(4)), dot(draw(3), draw(4)))
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES.values())
+@pytest.mark.parametrize("similarity", FUNCTIONS)
 def test_one_rotation_of_both_sides_changes_nothing(similarity):
     anchors, candidates, turn = draw(3), draw(4, seed=1), rotation()
     torch.testing.assert_close(similarity(anchors @ turn, candidates @ turn), similarity(anchors, candidates))
@@ -69,7 +72,45 @@ def test_a_cosines_gradient_stands_upright_on_its_vector():
         torch.testing.assert_close((vector * vector.grad).sum(dim=1), torch.zeros(len(vector), dtype=torch.float64))
 
 
-@pytest.mark.parametrize("similarity", SIMILARITIES.values())
+@pytest.mark.parametrize("similarity", FUNCTIONS)
 def test_a_temperature_that_is_not_positive_is_refused(similarity):
     with pytest.raises(ValueError, match="temperature is 0"):
         similarity(draw(1), draw(1), temperature=0)
+
+
+def the_bilinear():
+    """Contexts [4, 2], candidates [4, 3] and a form between them."""
+    contexts = torch.tensor([[0.5, -1], [1, 0.2], [-0.3, 0.8], [0, 1]], dtype=torch.float64)
+    candidates = torch.tensor(
+        [[0.9, 0.4, -0.6], [0.1, -0.8, 0.5], [-0.5, 0.6, 0.7], [0.7, 0.6, 0.3]], dtype=torch.float64
+    )
+    form = Bilinear(widths=(2, 3)).double()
+    with torch.no_grad():
+        form.weight.copy_(torch.tensor([[0.6, -0.2], [0.1, 0.9], [-0.4, 0.3]]))
+    return form, contexts, candidates
+
+
+def test_a_bilinear_score_is_the_candidate_times_the_form_times_the_anchor():
+    form, contexts, candidates = the_bilinear()
+    slowly = [[float(z @ form.weight.detach() @ c) for z in candidates] for c in contexts]
+    torch.testing.assert_close(form(contexts, candidates), torch.tensor(slowly, dtype=torch.float64))
+
+
+def test_infonce_of_a_bilinear_form_is_the_papers_value_and_gradient():
+    form, contexts, candidates = the_bilinear()
+    total, count = softmax(form(contexts, candidates), torch.arange(4)[:, None])
+    (total / count).backward()
+    assert (total / count).item() == pytest.approx(1.257798, abs=1e-6)
+    expected = [[0.008790, 0.124256], [0.245589, 0.072336], [-0.016417, -0.256044]]
+    torch.testing.assert_close(form.weight.grad, torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_a_softmax_over_anchors_instead_of_candidates_is_another_loss():
+    form, contexts, candidates = the_bilinear()
+    total, count = softmax(form(contexts, candidates).T, torch.arange(4)[:, None])
+    assert (total / count).item() == pytest.approx(1.246128, abs=1e-6)
+
+
+def test_a_bilinear_form_refuses_a_temperature_that_is_not_positive():
+    with pytest.raises(ValueError, match="temperature is 0"):
+        Bilinear(temperature=0, widths=(2, 2))
