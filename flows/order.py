@@ -86,6 +86,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     plan = resolve(load(recipe, overrides))
     examples.planned(plan)
     evaluate.check(plan.evaluation)
+    evaluate.check(plan.watch.evaluation, "watch.evaluation")
     word_vectors.check(plan)
     given_digest(plan)
     _try_parts(plan)
@@ -95,7 +96,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
 def given_digest(recipe: Recipe) -> str:
     """
     Digest of the files that the recipe names, for their content decides what is trained: the weights that a run starts
-    from, and ready word tables. Empty where there are none.
+    from, ready word tables, and what decides which of its weights it ends with. Empty where there are none.
     """
     start = recipe.training.start
     if start != "fresh" and not (Path(start) / WEIGHTS).is_file():
@@ -109,6 +110,7 @@ def given_digest(recipe: Recipe) -> str:
             check_weights(folder := local(path))
             files += sorted(file for file in folder.iterdir() if file.name in LEARNED)
     found = [_file_digest(file) for file in files]
+    found += evaluate.given([evaluate.completed(choice) for choice in recipe.watch.evaluation])
     return digest(found) if found else ""
 
 

@@ -164,7 +164,7 @@ def make_weights(order: Order, source: Source, vocabulary: Vocabulary) -> Weight
 def make_vectors(road: Road, trained: Weights, sentences: Manifest) -> Manifest:
     """Embed the held-out sentences."""
     with watched("vectors") as progress:
-        upto = scoring.sample(sentences, road.recipe.evaluation)
+        upto = scoring.sample(sentences.pieces.values(), road.recipe.evaluation)
         return embed.vectors(road.store, trained.key, trained.folder, sentences, upto, progress)
 
 
@@ -187,6 +187,7 @@ def make_registered(order: Order, trained: Weights, scores: scoring.Outcome) -> 
             parameters=order.road.recipe.model_dump(mode="json"),
             scores=scores.figures,
             loss=list(zip(training["logged_steps"], training["loss"], strict=True)),
+            watched=[(one["step"], {k: v for k, v in one.items() if k != "step"}) for one in training["watched"]],
             tags={register.WEIGHTS: trained.key, "firth.corpus": order.road.uri, "firth.version": version("firth")},
         )
     return Filed(registered, time.time() - started)

@@ -95,7 +95,8 @@ class Model:
         ids_LT = torch.zeros(len(ids), max(1, int(length_L.max())), dtype=torch.int64)
         for at, row in enumerate(ids):
             ids_LT[at, : len(row)] = torch.tensor(row)
-        return self.method.readout(ids_LT, length_L).numpy()
+        device = next(self.method.parameters()).device
+        return self.method.readout(ids_LT.to(device), length_L.to(device)).cpu().numpy()
 
 
 def save(folder: Path, method: Method, tokenizer: str, lineage: Mapping[str, Any], card: str) -> None:
@@ -142,7 +143,12 @@ def load(path: str | Path) -> Model:
     except Exception as error:  # safetensors and tokenizers raise classes of their own
         cause = " ".join(line.strip() for line in str(error).splitlines()[:2])  # torch lists every tensor
         raise FolderError(f"{folder} is damaged: {cause}; copy it anew or train it again") from error
-    return Model(method.eval(), _tokenizer(method, words), lineage)
+    return ready(method, words, lineage)
+
+
+def ready(method: Method, words: str, lineage: Mapping[str, Any]) -> Model:
+    """The model that a method makes with a tokenizer, given as its JSON; the method is set to evaluation."""
+    return Model(method.eval(), _tokenizer(method, plain(words)), lineage)
 
 
 def _complain_of(folder: Path, missing: list[str]) -> None:

@@ -16,7 +16,7 @@ from models.masked import LANE_OBJECTIVES, Hidden, check, told
 from models.objectives import COUNTS, OBJECTIVES, kept
 from models.parts import bind, complete
 from models.queue import Queue
-from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer
+from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer, Watch
 from models.recurrent import GRU
 from models.similarity import SIMILARITIES, cosine, dot
 from models.transformer import Around, Transformer
@@ -68,9 +68,19 @@ def _absolute(recipe: Recipe) -> Recipe:
             "encoder": encoder.model_copy(update={"options": put(encoder.options), "own": own}),
             "tokenizer": recipe.tokenizer.model_copy(update={"path": whole(recipe.tokenizer.path)}),
             "training": training.model_copy(update={"start": whole(training.start)}),
-            "evaluation": tuple(_of_examples(choice, recipe) for choice in recipe.evaluation),
+            "evaluation": (measured := tuple(_of_examples(choice, recipe) for choice in recipe.evaluation)),
+            "watch": _watched(recipe.watch, measured, whole),
         }
     )
+
+
+def _watched(watch: Watch, measured: tuple[Choice, ...], whole: Callable[[str], str]) -> Watch:
+    """What is measured on the way, by files that a worker finds wherever it stands."""
+    if not watch.steps:
+        return watch
+    put = lambda options: {k: whole(v) if isinstance(v, str) else v for k, v in options.items()}
+    chosen = [Choice(kind=choice.kind, options=put(choice.options)) for choice in watch.evaluation or measured]
+    return watch.model_copy(update={"evaluation": tuple(chosen)})
 
 
 def _of_examples(choice: Choice, recipe: Recipe) -> Choice:

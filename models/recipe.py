@@ -200,6 +200,25 @@ class Readout(Part):
     stop: bool = Field(False, description="a text without a closing mark gets a full stop")
 
 
+class Watch(Part):
+    """What is measured while a run trains, and which step's weights it ends with."""
+
+    steps: int | None = Field(
+        None, ge=1, description="measure every so many steps, before the first and after the last"
+    )
+    evaluation: tuple[Choice, ...] = Field((), description="by what; empty: by `evaluation`")
+    best: str = Field("", description="end with the weights whose figure of this name is best; empty: with the last")
+    lowest: bool = Field(False, description="a smaller figure is a better one")
+
+    @model_validator(mode="after")
+    def _best_is_measured(self) -> Self:
+        if self.best and not self.steps:
+            raise ValueError(
+                f'watch.best is "{self.best}" but nothing is measured; set watch.steps, as in watch.steps=50'
+            )
+        return self
+
+
 class Recipe(Part):
     """The whole of a method; see each part."""
 
@@ -214,6 +233,7 @@ class Recipe(Part):
     encoder: Encoder
     terms: tuple[Term, ...] = Field(min_length=1)
     training: Training = Training()
+    watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)
 

@@ -221,7 +221,12 @@ def _encoded(model: Model, texts: list[str]) -> np.ndarray:
     return _finite(model.encode(once), once)[[place[text] for text in texts]]
 
 
-def check(evaluations: Sequence[Choice]) -> None:
+def completed(choice: Choice, where: str = "evaluation") -> Choice:
+    """An evaluation with every option filled in; a RecipeError names what is unknown."""
+    return complete(EVALUATIONS, choice, where)
+
+
+def check(evaluations: Sequence[Choice], where: str = "evaluation") -> None:
     """
     Find what is wrong with evaluations before anything is trained.
 
@@ -230,18 +235,17 @@ def check(evaluations: Sequence[Choice]) -> None:
     """
     names: dict[tuple[str, str], int] = {}
     for number, choice in enumerate(evaluations):
-        options = complete(EVALUATIONS, choice, f"evaluation.{number}").options
+        options = completed(choice, f"{where}.{number}").options
         if choice.kind in GIVEN:
-            name = _named(options, f"evaluation.{number}")
+            name = _named(options, f"{where}.{number}")
             if (first := names.setdefault((choice.kind, name), number)) != number:
                 raise RecipeError(
-                    f'evaluation.{first} and evaluation.{number} are both called "{name}"; give one of them another '
-                    "name"
+                    f'{where}.{first} and {where}.{number} are both called "{name}"; give one of them another name'
                 )
             try:
                 GIVEN[choice.kind].read(options)
             except MendableError as error:
-                raise RecipeError(f"evaluation.{number}: {error}") from None
+                raise RecipeError(f"{where}.{number}: {error}") from None
 
 
 def _named(options: Mapping[str, Any], where: str) -> str:

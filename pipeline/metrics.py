@@ -139,6 +139,25 @@ def uniformity(vector_ND: np.ndarray, block: int = 1024) -> float:
     return float(np.log(total / pairs)) if pairs else float("nan")
 
 
+def effective_rank(vector_ND: np.ndarray) -> float:
+    """
+    How many directions vectors fill: e to the entropy of their singular values as shares of the sum.
+
+    Args:
+        vector_ND: vectors of any length; they are scaled to 1.
+    Returns:
+        1 (one direction) to D (all alike); nan without a vector that is not zero.
+    Source:
+        Roy and Vetterli 2007, equation 4.
+    """
+    unit_ND = normalised(np.asarray(vector_ND, np.float64))
+    value_D = np.sqrt(np.linalg.eigvalsh(unit_ND.T @ unit_ND).clip(min=0))
+    if not value_D.sum() > 0:
+        return float("nan")
+    share_D = value_D[value_D > 0] / value_D.sum()
+    return float(np.exp(-(share_D * np.log(share_D)).sum()))
+
+
 def ranks(score_QN: np.ndarray, target_Q: np.ndarray, own_Q: np.ndarray | None = None) -> np.ndarray:
     """
     Place of each query's target among the candidates: 1 + how many others score as high or higher.

@@ -117,6 +117,7 @@ def register(
     scores: Mapping[str, float],
     loss: Sequence[tuple[int, float]],
     tags: Mapping[str, str],
+    watched: Sequence[tuple[int, Mapping[str, float]]] = (),
     experiment: str = "firth",
 ) -> Registered:
     """
@@ -129,6 +130,7 @@ def register(
         parameters: the recipe, nested as it is; logged flat, `training.rate`.
         scores: flat names; MLflow allows no "@", so `hit@10` is logged as `hit_at_10`.
         loss: (step, nats) pairs.
+        watched: (step, figures) pairs, logged as `watch.<figure>`.
         name: of the registered model; None: log only.
     Raises:
         RegistryError: MLflow refused; the folder is whole, and a rerun only registers.
@@ -138,7 +140,7 @@ def register(
         run_id = _logged(client, place, tags.get(WEIGHTS))
         new = run_id is None
         if run_id is None:
-            run_id = _log(client, place, folder, parameters, scores, loss, tags)
+            run_id = _log(client, place, folder, parameters, scores, loss, tags, watched)
         else:
             _log_changed(client, run_id, scores)
         model_uri = _model_uri(client, run_id)
@@ -296,6 +298,7 @@ def _log(
     scores: Mapping[str, float],
     loss: Sequence[tuple[int, float]],
     tags: Mapping[str, str],
+    watched: Sequence[tuple[int, Mapping[str, float]]],
 ) -> str:
     run_id = str(client.create_run(experiment, run_name=str(parameters.get("name", "firth"))).info.run_id)
     # An active run, not only its number: models would go to the experiment "Default", placed in the current folder.
@@ -303,6 +306,7 @@ def _log(
         now = int(time.time() * 1000)
         metrics = [Metric("loss", float(value), now, step) for step, value in loss]
         metrics += [Metric(plain(key), float(value), now, 0) for key, value in scores.items()]
+        metrics += [Metric(f"watch.{plain(key)}", value, now, at) for at, one in watched for key, value in one.items()]
         for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once; of the others 100
             client.log_batch(run_id, metrics=metrics[start : start + 1000])
         settings = [Param(plain(key), value) for key, value in flat(parameters).items()]

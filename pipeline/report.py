@@ -110,6 +110,8 @@ def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     lines = {"pace": pace, "on": ", ".join(facts)}
     if losses:
         lines["loss"] = f"{losses[0]:.4f} → {losses[-1]:.4f} nats  {_curve(losses)}"
+    if training.get("best_step"):
+        lines["kept"] = f"step {training['best_step']:,}, the best by watch.best"
     yield from _section("Training", _pairs(lines))
 
 

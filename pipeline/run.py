@@ -15,6 +15,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from tokenizers import Tokenizer
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from models.folder import load
@@ -64,6 +65,8 @@ class Job:
     def key(self) -> str:
         """The training key: equal keys, equal weights."""
         what = self.recipe.model_dump(include={"encoder", "view", "terms", "training", "readout"})
+        if self.recipe.watch.steps:
+            what["watch"] = self.recipe.watch.model_dump()
         what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
         lanes = self.recipe.batches.lane_rows
         return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
@@ -81,6 +84,16 @@ class State:
     taken_up: list[int] = field(default_factory=list)  # steps at which a killed run was gone on with
     operations: float = 0.0
     peak_share: float | None = None
+    watched: list[tuple[int, dict[str, float]]] = field(default_factory=list)  # figures before so many steps
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights that a run ends with, if they are not its last."""
+
+    step: int
+    figure: float
+    weights: dict[str, Tensor]
 
 
 def build(job: Job) -> Method:
@@ -166,6 +179,7 @@ class Run:
         self.optimizer = optimizer(self.parameters, training)
         self.setup = Setup(training.seed, job.recipe.batches.lane_rows, training.precision, training.cached)
         self._open = (0, epochs(0))
+        self.best: Best | None = None
         self.state = State(steps=steps(training, self._open[1].batches))
 
     def __iter__(self) -> Iterator[State]:
@@ -237,6 +251,7 @@ class Run:
             "weights": self.method.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "state": vars(self.state),
+            "best": vars(self.best) if self.best else None,
             "key": self.job.key,
         }
         torch.save(whole, folder / STATE)
@@ -254,4 +269,5 @@ class Run:
         self.method.load_state_dict(whole["weights"])
         self.optimizer.load_state_dict(whole["optimizer"])
         self.state = State(**whole["state"])
+        self.best = Best(**whole["best"]) if whole["best"] else None
         self.state.taken_up.append(self.state.step)

@@ -1,22 +1,22 @@
 """The `scores` stage: a recipe's evaluations, kept query by query, pair by pair and text by text."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from models.parts import bind, complete
+from models.parts import bind
 from models.recipe import Choice
 from pipeline.embed import matrix, opened
-from pipeline.evaluate import EVALUATIONS, Scores, given
+from pipeline.evaluate import EVALUATIONS, Scores, completed, given
 from pipeline.manifest import Manifest
-from pipeline.store import Store, piece_key
+from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import PREDICTIONS, SCORES, SIMILARITIES, Table
 
-SCORES_VERSION = 1
+SCORES_VERSION = 2
 EVERY = 2**64 - 1
 BESIDE = {"rated": SIMILARITIES, "predicted": PREDICTIONS}  # tables beside `scores`, by what their rows are
 SPARE = 2  # sentences looked at for each candidate wanted: repeats and lone sentences fall away
@@ -49,14 +49,14 @@ class Outcome:
         }
 
 
-def sample(sentences: Manifest, evaluations: Sequence[Choice]) -> int:
+def sample(sentences: Iterable[Piece], evaluations: Sequence[Choice]) -> int:
     """
     The largest document digest that evaluations look at: held-out documents are taken in order of digest, so that the
     work stays the same however large the corpus.
     """
-    options = [complete(EVALUATIONS, choice, "evaluation").options for choice in evaluations]
+    options = [completed(choice).options for choice in evaluations]
     most = max((int(chosen.get("most", 0)) for chosen in options), default=0)
-    held_out = sentences.count("held_out")
+    held_out = sum(piece.counts.get("held_out", 0) for piece in sentences)
     return EVERY if held_out <= SPARE * most else EVERY * SPARE * most // held_out
 
 
@@ -74,7 +74,7 @@ def outcome(
         weights: their key. Vectors of held-out sentences are known by it; where there are none, files are still read.
     """
     started = time.time()
-    choices = [complete(EVALUATIONS, choice, "evaluation") for choice in evaluations]
+    choices = [completed(choice) for choice in evaluations]
     files = given(choices)
     inputs = (vectors.key, weights, *files) if files else (vectors.key,)
     key = piece_key("scores", SCORES_VERSION, [choice.model_dump() for choice in choices], inputs)

@@ -11,7 +11,16 @@ import numpy as np
 import polars as pl
 
 from pipeline.corpus import group
-from pipeline.metrics import alignment, bootstrap_spearman, cosine, pearson, random_cosine, spearman, uniformity
+from pipeline.metrics import (
+    alignment,
+    bootstrap_spearman,
+    cosine,
+    effective_rank,
+    pearson,
+    random_cosine,
+    spearman,
+    uniformity,
+)
 from pipeline.neighbours import words
 from pipeline.tables import SIMILARITIES
 
@@ -116,7 +125,7 @@ def shape(pairs: pl.DataFrame, texts: list[str], vector_ND: np.ndarray) -> Figur
     """
     What the vectors are like: `alignment` over pairs with gold > least + 4/5 (greatest - least), as above 4 of 0 to 5;
     `uniformity` over all texts, each once (of more than 20,000 a fixed sample); `random_cosine`, the mean cosine of two
-    different texts.
+    different texts; `effective_rank`, how many directions they fill.
 
     Source:
         Wang and Isola 2020, section 4.1; on rated pairs, Gao, Yao and Chen 2021, section 6.
@@ -129,4 +138,5 @@ def shape(pairs: pl.DataFrame, texts: list[str], vector_ND: np.ndarray) -> Figur
     some = np.random.default_rng(0).permutation(len(texts))[:MOST]
     values = {"uniformity": uniformity(vector_ND[some]), "random_cosine": random_cosine(vector_ND)}
     found.add(values, "there is only one text")
+    found.add({"effective_rank": effective_rank(vector_ND)}, "all vectors are zeros")
     return found

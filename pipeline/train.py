@@ -27,6 +27,7 @@ from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
 from pipeline.run import STATE, Job, Run, State, TrainingError, steps
 from pipeline.store import Store
+from pipeline.watch import Watcher
 
 PROGRESS_SECONDS = 1.0
 RETRIES = 3  # of a run whose worker or node died
@@ -63,11 +64,13 @@ def work(config: dict[str, Any]) -> str | None:
 
 def take_steps(run: Run) -> None:
     """The steps that are left, with a word on the way and checkpoints."""
-    world, told, between = run.world, 0.0, 0
+    world, told, between, watch = run.world, 0.0, 0, Watcher(run)
     limit = peak(run.setup.precision, world.device) * world.size if world.rank == 0 else 0.0
     if not run.state.operations:
         run.count_operations()
+    watch()
     for state in run:
+        watch()
         between = between or run.checkpoint_steps()
         if world.rank == 0 and time.time() - told > PROGRESS_SECONDS:
             told = time.time()
@@ -159,6 +162,7 @@ class Trained:
 
     checkpoint: str
     state: State
+    best_step: int | None = None
 
 
 def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Trained:
@@ -194,9 +198,10 @@ def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Train
         raise TrainingError(str(trouble))
     assert result.checkpoint is not None
     with result.checkpoint.as_directory() as folder:
-        state = State(**torch.load(Path(folder) / STATE, weights_only=True, map_location="cpu")["state"])
+        whole = torch.load(Path(folder) / STATE, weights_only=True, map_location="cpu")
+    state, best = State(**whole["state"]), whole["best"]
     assert state.step == state.steps, f"the run ended after {state.step} of {state.steps} steps"
-    return Trained(f"{job.run}/{Path(result.checkpoint.path).name}", state)
+    return Trained(f"{job.run}/{Path(result.checkpoint.path).name}", state, best["step"] if best else None)
 
 
 @contextmanager

@@ -83,6 +83,8 @@ def weights(
             "precision": job.recipe.training.precision,
             "logged_steps": [step for step, _ in trained.state.losses],
             "loss": [loss for _, loss in trained.state.losses],
+            "watched": [{"step": step, **figures} for step, figures in trained.state.watched],
+            "best_step": trained.best_step,
         }
         folder = _keep(store, job, trained.checkpoint, {**lineage, "weights": job.key})
         store.create(f"weights/{job.key}.json", {"folder": folder, "training": training})
@@ -100,7 +102,8 @@ def _keep(store: Store, job: Job, checkpoint: str, lineage: Mapping[str, Any]) -
     method = build(job)
     with tempfile.TemporaryDirectory(dir=scratch()) as place:
         near = store.fetch(checkpoint, Path(place))
-        trained = torch.load(near / STATE, weights_only=True, map_location="cpu")["weights"]
+        whole = torch.load(near / STATE, weights_only=True, map_location="cpu")
+        trained = whole["best"]["weights"] if whole["best"] else whole["weights"]
         if all(torch.equal(before, trained[name]) for name, before in method.towers.named_parameters("towers")):
             raise TrainingError("the run ended with the weights it began with; look at training.rate and precision")
         method.load_state_dict(trained)

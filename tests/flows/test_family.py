@@ -39,6 +39,7 @@ def result(place, corpus, prefect_server):
     """What `firth retrain` says, run in that folder."""
     settings = ["encoder.path=base", 'evaluation=[{kind="sts", path="rated.tsv"}]', "batches.rows=64"]
     settings += ["terms.0.candidates.queue=40", "tokenizer.most_tokens=20", "training.rate=0.01", "training.steps=4"]
+    settings += ["watch.steps=2", "watch.best=sts.rated.spearman"]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         chosen = [part for setting in settings for part in ("--set", setting)]
@@ -49,6 +50,14 @@ def test_a_transformer_goes_the_whole_road_from_a_relative_path(result):
     assert result.exit_code == 0, result.output
     told = json.loads(result.output.strip().splitlines()[-1])
     assert told["training"]["steps"] == 4 and -100 <= told["scores"]["sts.rated.spearman"] <= 100
+
+
+def test_it_is_measured_on_the_way_by_a_relative_path_and_ends_with_its_best_step(result):
+    told = json.loads(result.output.strip().splitlines()[-1])
+    figures = {one["step"]: one["sts.rated.spearman"] for one in told["training"]["watched"]}
+    assert list(figures) == [0, 2, 4]
+    assert told["training"]["best_step"] == (2 if figures[2] >= figures[4] else 4)
+    assert told["scores"]["sts.rated.spearman"] == max(figures[2], figures[4])
 
 
 def test_its_folder_encodes_where_the_base_is_gone(result, place):

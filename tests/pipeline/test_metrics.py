@@ -167,3 +167,22 @@ def test_bootstrap_of_spearman_leaves_out_draws_in_which_a_side_is_constant():
 def test_bootstrap_of_spearman_refuses_a_side_without_order(left):
     with pytest.raises(ValueError, match="Spearman is undefined"):
         metrics.bootstrap_spearman((1, 2, 3), left, (1, 2, 3))
+
+
+def test_vectors_that_fill_all_directions_alike_have_the_rank_of_their_width():
+    assert metrics.effective_rank(np.concatenate([np.eye(5), -3 * np.eye(5)])) == pytest.approx(5)
+
+
+def test_vectors_of_one_direction_have_rank_one():
+    assert metrics.effective_rank(np.array([[1.0, 2.0], [2.0, 4.0], [-1.0, -2.0]])) == pytest.approx(1)
+
+
+def test_effective_rank_is_e_to_the_entropy_of_singular_values():
+    vectors = np.random.default_rng(0).normal(size=(20, 4)) * [4, 2, 1, 0.5]
+    values = np.linalg.svd(metrics.normalised(vectors), compute_uv=False)
+    share = values / values.sum()
+    assert metrics.effective_rank(vectors) == pytest.approx(np.exp(-(share * np.log(share)).sum()))
+
+
+def test_zeros_have_no_effective_rank():
+    assert np.isnan(metrics.effective_rank(np.zeros((3, 2))))

@@ -13,7 +13,7 @@ from pipeline.evaluate import EVALUATIONS
 from pipeline.manifest import Manifest
 from pipeline.probe import agreement as judged
 from pipeline.run import build
-from pipeline.scoring import EVERY, SPARE, held_out, outcome, sample
+from pipeline.scoring import EVERY, SCORES_VERSION, SPARE, held_out, outcome, sample
 from pipeline.store import Piece, piece_key
 from pipeline.sts import agreement
 
@@ -81,9 +81,8 @@ def test_without_vectors_there_are_no_rows(made):
 
 
 def counted(count):
-    """A table whose only piece counts so many held-out sentences."""
-    piece = Piece("sentences", "k", "f", rows=count, bytes=0, sha256="", seconds=0, counts={"held_out": count})
-    return Manifest("sentences", "k", {0: piece})
+    """A piece that counts so many held-out sentences."""
+    return [Piece("sentences", "k", "f", rows=count, bytes=0, sha256="", seconds=0, counts={"held_out": count})]
 
 
 def test_all_documents_are_looked_at_while_they_are_few():
@@ -140,7 +139,7 @@ def test_other_weights_are_other_scores_although_no_vector_changed(made, model, 
 
 def test_the_key_of_neighbours_is_of_choices_and_vectors_alone(made, model):
     choice = {"kind": "neighbours", "most": 20_000, "texts": 0}
-    assert score(made, model).key == piece_key("scores", 1, [choice], (model[1].key,))
+    assert score(made, model).key == piece_key("scores", SCORES_VERSION, [choice], (model[1].key,))
     assert score(made, model, weights="others").key == score(made, model).key
 
 

@@ -133,7 +133,7 @@ def test_each_pairs_values_are_kept(tmp_path):
 def test_figures_can_be_worked_out_again_from_the_rows(tmp_path):
     scores = measure(table(tmp_path / "all.tsv", (5, 0, 1, 0.5), ("0.5", "0.25", "0", "1"), left="east 5"))
     again = {f"sts.all.{name}": value for name, value in sts.agreement(scores.rows).values.items()}
-    shape = {f"sts.all.{name}" for name in ("alignment", "uniformity", "random_cosine")}
+    shape = {f"sts.all.{name}" for name in ("alignment", "uniformity", "random_cosine", "effective_rank")}
     assert set(scores.figures) == set(again) | shape and len(again) == 8
     assert again.items() <= scores.figures.items()
 

@@ -95,7 +95,7 @@ def test_a_checkpoint_of_another_key_is_refused(made, undisturbed, tmp_path):
 
 def test_a_checkpoint_holds_nothing_that_is_executed(undisturbed, tmp_path):
     undisturbed.save(tmp_path)
-    assert set(torch.load(tmp_path / STATE, weights_only=True)) == {"weights", "optimizer", "state", "key"}
+    assert set(torch.load(tmp_path / STATE, weights_only=True)) == {"weights", "optimizer", "state", "best", "key"}
 
 
 def test_weights_that_are_no_numbers_are_no_checkpoint(made):
