@@ -86,6 +86,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     plan = resolve(load(recipe, overrides))
     examples.planned(plan)
     evaluate.check(plan.evaluation)
+    evaluate.fits(plan)
     word_vectors.check(plan)
     given_digest(plan)
     _try_parts(plan)

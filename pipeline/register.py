@@ -317,10 +317,11 @@ def _log_model(run_id: str, folder: Path, tags: Mapping[str, str]) -> None:
     from models.folder import load  # torch takes its time; `check` needs none
 
     model = load(folder)
-    needed = [*NEEDED, "transformers"] if model.recipe.encoder.kind == "transformer" else NEEDED
+    beside = {"transformer": ("transformers",), "ngram": ("pyarrow",)}.get(model.recipe.encoder.kind, ())
+    told = TensorSpec(np.dtype(np.float32), (-1, model.width)) if model.width else TensorSpec(np.dtype(float), (-1,))
     signature = ModelSignature(
         inputs=Schema([ColSpec(DataType.string)]),
-        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, model.width))]),
+        outputs=Schema([told]),
     )
     Model.log(
         None,
@@ -333,7 +334,7 @@ def _log_model(run_id: str, folder: Path, tags: Mapping[str, str]) -> None:
         python_model=str(Path(__file__).with_name("served.py")),
         artifacts={"model": str(folder)},
         code_paths=[str(Path(models.__file__).parent)],
-        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in needed],
+        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in (*NEEDED, *beside)],
     )
 
 

@@ -55,7 +55,7 @@ def sample(sentences: Manifest, evaluations: Sequence[Choice]) -> int:
     work stays the same however large the corpus.
     """
     options = [complete(EVALUATIONS, choice, "evaluation").options for choice in evaluations]
-    most = max((int(chosen.get("most", 0)) for chosen in options), default=0)
+    most = max((int(chosen.get("most", 0)) for chosen in options if not chosen.get("path")), default=0)
     held_out = sentences.count("held_out")
     return EVERY if held_out <= SPARE * most else EVERY * SPARE * most // held_out
 
