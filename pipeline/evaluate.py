@@ -295,7 +295,7 @@ def perplexity(
         most: held-out sentences at most, of documents in order of their digests.
         name: figures are called `perplexity.<name>.normalised`; empty: the path's last part, or `held-out`.
     Returns:
-        Figures of `pipeline.perplexity.figures`; counts `tokens` (predicted, ends among them), `sentences`, `unseen`.
+        Figures of `pipeline.perplexity.figures`; counts `tokens` (predicted, ends among them), `texts`, `unseen`.
     Raises:
         SourceError: the file cannot be used.
         FolderError: the model predicts no words.
@@ -308,7 +308,7 @@ def perplexity(
     found = predicting.figures(model.token_scores(texts), model.tokenizer, texts, model.word_counts)
     flat = {f"{called}.{key}": value for key, value in found.values.items()}
     note = f"{called}: {'; '.join(found.notes)}" if found.notes else ""
-    return Scores(called, flat, {**found.counts, "sentences": len(texts)}, note=note)
+    return Scores(called, flat, {**found.counts, "texts": len(texts)}, note=note)
 
 
 def _encoded(model: Model, texts: list[str]) -> np.ndarray:

@@ -103,10 +103,10 @@ def merge(store: Store, made: Manifest, order: int, rows: int, file: Path) -> in
             parts = [sources[at : at + most] for at in range(0, len(sources), most)]
             files = [Path(place) / f"{len(sources)}-{number}.parquet" for number in range(len(parts))]
             for part, into in zip(parts, files, strict=True):
-                _write(merged([_read(store, path, rows // most) for path in part], names), into)
+                _write(merged([_read(path, rows // most) for path in part], names), into)
             sources = [str(path) for path in files]
         each = max(LEAST, rows // max(1, len(sources)))
-        return _write(merged([_read(store, path, each) for path in sources], names), file)
+        return _write(merged([_read(path, each) for path in sources], names), file)
 
 
 def merged(sources: Sequence[Iterator[pl.DataFrame]], names: list[str]) -> Iterator[pl.DataFrame]:
@@ -140,17 +140,16 @@ def _up_to(names: Sequence[str], bound: tuple[int, ...]) -> pl.Expr:
     return (first < here) | ((first == here) & _up_to(names[1:], bound[1:]))
 
 
-def _read(store: Store, path: str, rows: int) -> Iterator[pl.DataFrame]:
-    """A file's rows, some at a time."""
-    file = pq.ParquetFile(path) if store.local or "://" not in path else pl.scan_parquet(path)
-    if isinstance(file, pq.ParquetFile):
-        for batch in file.iter_batches(rows):
-            yield pl.DataFrame(batch)
+def _read(path: str, rows: int) -> Iterator[pl.DataFrame]:
+    """A file's rows, some at a time; of one in a bucket polars reads them."""
+    if "://" not in path:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(rows):
+                yield pl.DataFrame(batch)
         return
-    total, at = file.select(pl.len()).collect().item(), 0
-    while at < total:
-        yield file.slice(at, rows).collect()
-        at += rows
+    scan = pl.scan_parquet(path)
+    for at in range(0, scan.select(pl.len()).collect().item(), rows):
+        yield scan.slice(at, rows).collect()
 
 
 def _write(frames: Iterator[pl.DataFrame], file: Path) -> int:

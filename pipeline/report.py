@@ -41,16 +41,11 @@ COUNTS = (
     "classes",
     "trained",
     "tokens",
-    "sentences",
     "unseen",
     "unknown",
 )
-SEVERAL = (
-    "sts",
-    "probe",
-    "words",
-    "perplexity",
-)  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+# Evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+SEVERAL = ("sts", "probe", "words", "perplexity")
 HUNDREDS = ("spearman", "pearson", "length_bias", "accuracy")  # figures up to 100
 MEASURES = {  # what verdicts are of; decimals
     "mrr_over_bm25": ("MRR", 3),
@@ -153,8 +148,8 @@ def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
             unknown = f", {own['unknown']:,.0f} with an unknown word left out" if own.get("unknown") else ""
             yield _line(f"{own['pairs']:,.0f} rated pairs{_left_out(own, 'score')}{unknown}")
         if "tokens" in own:
-            yield _line(f"{own['tokens']:,.0f} words and ends of {own['sentences']:,.0f} texts")
-        if "texts" in own:
+            yield _line(f"{own['tokens']:,.0f} words and ends of {own['texts']:,.0f} texts")
+        if "classes" in own:
             trained = f", trained on {own['trained']:,.0f} others" if "trained" in own else ""
             yield _line(f"{own['texts']:,.0f} texts, {own['classes']:,.0f} classes{trained}{_left_out(own, 'label')}")
 
@@ -216,9 +211,8 @@ def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     facts["tracking"] = (registered or {}).get("tracking") or result.get("tracking")
     facts["run"] = (registered or {}).get("run_id")
     if folder and "ngrams" in (result.get("training") or {}):  # it has no vectors
-        facts["try"] = (
-            'python -c "from models.folder import load; ' + f"print(load({folder!r}).token_scores(['a text']))\""
-        )
+        code = f"from models.folder import load; print(load({folder!r}).token_scores(['some text']))"
+        facts["try"] = f"python -c {shlex.quote(code)}"
     elif folder:
         name = shlex.quote((registered or {}).get("name") or folder)
         store = f" --store {shlex.quote(result['store'])}" if result.get("store") else ""
