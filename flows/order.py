@@ -87,6 +87,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     examples.planned(plan)
     evaluate.check(plan.evaluation)
     evaluate.check(plan.watch.evaluation, "watch.evaluation")
+    evaluate.fits(plan)
     word_vectors.check(plan)
     given_digest(plan)
     _try_parts(plan)

@@ -18,7 +18,7 @@ from prefect.utilities.annotations import opaque
 from flows.order import Order, check, given_digest
 from flows.progress import watched
 from flows.summary import Filed, summary
-from pipeline import embed, register, scoring
+from pipeline import counted, embed, ngrams, register, scoring
 from pipeline.batches import Source
 from pipeline.cluster import scratch, session
 from pipeline.manifest import Manifest
@@ -83,8 +83,12 @@ def retrain(
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
         source = road.source(sentences, tokens, pairs)
-        batches = make_batches(road, source)
-        trained = make_weights(order, source, vocabulary)
+        if road.recipe.counting:
+            batches = make_counts(road, source, vocabulary)
+            trained = make_counted(order, source, vocabulary, batches)
+        else:
+            batches = make_batches(road, source)
+            trained = make_weights(order, source, vocabulary)
         vectors = make_vectors(road, trained, sentences)
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
@@ -149,15 +153,24 @@ def make_weights(order: Order, source: Source, vocabulary: Vocabulary) -> Weight
     road = order.road
     with watched("weights", "steps") as progress:
         job = Job(road.store.root, precise(road.recipe, order.gpu), source, vocabulary, given_digest(road.recipe))
-        lineage = {
-            "corpus": road.uri,
-            "recipe": road.recipe.name,
-            "firth": version("firth"),
-            "torch": version("torch"),
-            "batches": job.plan,
-            "sentences": [piece.key for piece in source.sentences.values()],
-        }
+        lineage = _lineage(road, job.plan, source)
         return weights(road.store, job, lineage, workers=order.workers, gpu=order.gpu, progress=progress)
+
+
+@stage
+def make_counts(road: Road, source: Source, vocabulary: Vocabulary) -> Manifest:
+    """Count n-grams, in place of batches."""
+    with watched("counts") as progress:
+        order = int(road.recipe.encoder.options["order"])
+        return ngrams.counts(road.store, source, order, vocabulary.size, progress)
+
+
+@stage
+def make_counted(order: Order, source: Source, vocabulary: Vocabulary, counts: Manifest) -> Weights:
+    """Add the counts up, in place of training, unless this model is there."""
+    with watched("weights"):
+        road = order.road
+        return counted.model(road.store, road.recipe, vocabulary, counts, _lineage(road, counts.key, source))
 
 
 @stage
@@ -187,10 +200,22 @@ def make_registered(order: Order, trained: Weights, scores: scoring.Outcome) -> 
             parameters=order.road.recipe.model_dump(mode="json"),
             scores=scores.figures,
             loss=list(zip(training["logged_steps"], training["loss"], strict=True)),
-            watched=[(one["step"], {k: v for k, v in one.items() if k != "step"}) for one in training["watched"]],
+            watched=training.get("watched", ()),
             tags={register.WEIGHTS: trained.key, "firth.corpus": order.road.uri, "firth.version": version("firth")},
         )
     return Filed(registered, time.time() - started)
+
+
+def _lineage(road: Road, batches: str, source: Source) -> dict[str, Any]:
+    """What a model was made from; `batches` is the key of what was read."""
+    return {
+        "corpus": road.uri,
+        "recipe": road.recipe.name,
+        "firth": version("firth"),
+        "torch": version("torch"),
+        "batches": batches,
+        "sentences": [piece.key for piece in source.sentences.values()],
+    }
 
 
 def empty() -> list[Manifest]:

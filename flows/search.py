@@ -38,6 +38,7 @@ def hits(
         raise QueryError('the query is empty; ask something, as in firth search MODEL "sort a table"')
     with folder_of(model, store, tracking) as folder, session():
         opened = load(folder)
+        asked = opened.encode([query])  # a model without vectors says so before any work
         place = Store.at(store)
         road = Road(place, opened.recipe, corpus)
         with watched("documents") as progress:
@@ -46,7 +47,6 @@ def hits(
             sentences = road.sentences(documents, progress)
         with watched("vectors") as progress:
             table = vectors(place, opened.lineage["weights"], str(folder), sentences, progress=progress)
-    asked = opened.encode([query])
     found: dict[int, Found] = {}
     for number, piece in table.pieces.items():
         if not piece.rows:

@@ -22,7 +22,9 @@ from torch import nn
 from models import export
 from models.closing import plain, stopping
 from models.method import Method, resolve
+from models.ngram import Ngram
 from models.recipe import Recipe, parse
+from models.tokens_scored import TokenScores
 from models.transformer import Transformer
 from models.trouble import MendableError
 
@@ -33,11 +35,16 @@ WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = (
     "lineage.json",
     "README.md",
 )
+COUNTS = "counts.parquet"  # in place of weights, where the encoder counts
 ROWS = 512  # texts encoded at once; sorted by length first, so little of it is padding
 
 
 class FolderError(MendableError, ValueError):
     """A folder that is no model, or not a whole one."""
+
+
+class NoVectorsError(MendableError, ValueError):
+    """A model that tells how likely texts are, asked for vectors."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +73,14 @@ class Model:
 
         Raises:
             TypeError: not a list of texts.
+            NoVectorsError: the model has none.
         """
-        if isinstance(texts, str):
-            raise TypeError(f"encode got one text, {texts[:40]!r}; should be a list of texts, as in encode([text])")
-        wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
+        if self.recipe.counting:
+            raise NoVectorsError(
+                f"recipe {self.recipe.name} counts words and has no vectors; it tells how likely texts are, as in "
+                "token_scores([text]) and in evaluation perplexity"
+            )
+        _check_texts(texts, "encode")
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         # A transformer sees the words around nothing; others need a word, the unknown one.
         nothing = [] if self.recipe.encoder.kind == "transformer" else [0]
@@ -85,6 +94,27 @@ class Model:
             rows = by_length[first : first + ROWS]
             vectors[rows] = self._encode([ids[row] for row in rows])
         return vectors
+
+    def token_scores(self, texts: Sequence[str]) -> TokenScores:
+        """
+        How likely each word of texts is after those before it, and where they end.
+
+        Raises:
+            TypeError: not a list of texts.
+            FolderError: the model predicts no words.
+        """
+        _check_texts(texts, "token_scores")
+        tower = self.method.tower(self.recipe.encoder.towers[0])
+        if not isinstance(tower, Ngram):
+            raise FolderError(f"recipe {self.recipe.name} gives vectors and predicts no words; recipe ngram does")
+        encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return tower.token_scores([entry.ids for entry in encoded])
+
+    @property
+    def word_counts(self) -> NDArray[np.int64] | None:
+        """How often each word was predicted in training, [V'], the end symbol last; None where no one knows."""
+        tower = self.method.tower(self.recipe.encoder.towers[0])
+        return tower.counts.word_counts if isinstance(tower, Ngram) and tower.counts else None
 
     def score(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """How well right vectors answer left ones, [M, N]; larger is better."""
@@ -106,7 +136,8 @@ def save(folder: Path, method: Method, tokenizer: str, lineage: Mapping[str, Any
     What a run has beside the model, a momentum queue, is left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(_own(method), str(folder / WEIGHTS))
+    if not method.recipe.counting:  # whoever counted has written `COUNTS`
+        save_model(_own(method), str(folder / WEIGHTS))
     tokenizer = plain(tokenizer)
     if method.recipe.encoder.kind == "transformer":
         export.write(folder, method, tokenizer)
@@ -125,9 +156,11 @@ def load(path: str | Path) -> Model:
         FolderError: a file is missing or damaged; the message names it.
     """
     folder = Path(path)
-    _complain_of(folder, [name for name in (WEIGHTS, TOKENIZER, RECIPE, LINEAGE) if not (folder / name).is_file()])
+    _complain_of(folder, [name for name in (TOKENIZER, RECIPE, LINEAGE) if not (folder / name).is_file()])
     try:
         said = parse(json.loads((folder / RECIPE).read_text(encoding="utf-8")))
+        numbers = COUNTS if said.counting else WEIGHTS
+        _complain_of(folder, [] if (folder / numbers).is_file() else [numbers])
         bodies = export.bodies(said, folder)
         files = [place / name for place in bodies.values() for name in (export.CONFIG, export.BODY)]
         _complain_of(folder, [str(file.relative_to(folder)) for file in files if not file.is_file()])
@@ -135,7 +168,10 @@ def load(path: str | Path) -> Model:
         words = plain((folder / TOKENIZER).read_text(encoding="utf-8"))
         lineage = json.loads((folder / LINEAGE).read_text(encoding="utf-8"))
         method = _empty(recipe, Tokenizer.from_str(words), folder)
-        load_model(_own(method), str(folder / WEIGHTS))
+        if recipe.counting:
+            cast(Ngram, method.tower(recipe.encoder.towers[0])).read(folder / COUNTS)
+        else:
+            load_model(_own(method), str(folder / WEIGHTS))
         for name, place in bodies.items():
             _check_whole(cast(Transformer, method.tower(name)).whole, place / export.BODY)
     except FolderError:
@@ -149,6 +185,14 @@ def load(path: str | Path) -> Model:
 def ready(method: Method, words: str, lineage: Mapping[str, Any]) -> Model:
     """The model that a method makes with a tokenizer, given as its JSON; the method is set to evaluation."""
     return Model(method.eval(), _tokenizer(method, plain(words)), lineage)
+
+
+def _check_texts(texts: Sequence[str], name: str) -> None:
+    if isinstance(texts, str):
+        raise TypeError(f"{name} got one text, {texts[:40]!r}; should be a list of texts, as in {name}([text])")
+    wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
 
 
 def _complain_of(folder: Path, missing: list[str]) -> None:
@@ -189,6 +233,8 @@ def _check_whole(body: nn.Module, file: Path) -> None:
 def _empty(recipe: Recipe, tokenizer: Tokenizer, folder: Path) -> Method:
     """A method of the right shapes; its numbers come from the file, a transformer's are there already."""
     tables: dict[str, torch.Tensor] = {}
+    if recipe.counting:
+        return Method(recipe, 1 + max(tokenizer.get_vocab().values()))  # a ready-made one may leave numbers out
     with safe_open(str(folder / WEIGHTS), framework="pt") as weights:
         shapes = {name: weights.get_slice(name).get_shape() for name in weights.keys()}  # noqa: SIM118  no iterator
     for tower in recipe.encoder.towers:

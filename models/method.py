@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from models.candidates import CANDIDATES, Memory, Rows, anchors, scores
 from models.lookup import Bag, Encoder, Words
 from models.masked import LANE_OBJECTIVES, Hidden, check, told
+from models.ngram import Ngram
 from models.objectives import COUNTS, OBJECTIVES, kept
 from models.parts import bind, complete
 from models.queue import Queue
@@ -22,7 +23,7 @@ from models.similarity import SIMILARITIES, cosine, dot
 from models.transformer import Around, Transformer
 from models.views import CUTS, VIEWS
 
-ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU, "transformer": Transformer}
+ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU, "ngram": Ngram, "transformer": Transformer}
 CELLS = 4_000_000  # pairs of anchor and candidate: arrays of 16 MB
 
 
@@ -51,6 +52,7 @@ def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Reci
     parts = {"encoder": whole, "terms": terms, "readout": readout, "view": views, "tokenizer": _tokenizer(recipe)}
     resolved = recipe.model_copy(update=parts)
     _check_views(resolved)
+    _check_counting(resolved)
     if look:
         _try(resolved, base)
     return resolved
@@ -98,6 +100,17 @@ def _tokenizer(recipe: Recipe) -> Tokenizer:
     path = str(recipe.encoder.tower(recipe.encoder.towers[0]).get("path", ""))
     ready = {"kind": "saved", "path": path} if path else {"kind": "wordpiece", "path": ""}
     return recipe.tokenizer.model_copy(update=ready)
+
+
+def _check_counting(recipe: Recipe) -> None:
+    """What only training or vectors know says nothing to counts."""
+    wrong = [name for name in ("view", "augment") if getattr(recipe, name)]
+    wrong += ["training.start"] if recipe.training.start != "fresh" else []
+    wrong += ["watch"] if recipe.watch.steps else []
+    wrong += ["encoder.towers"] if len(recipe.encoder.towers) > 1 else []
+    wrong += ["readout"] if recipe.readout != Readout(towers=recipe.encoder.towers) else []
+    if recipe.counting and wrong:
+        raise RecipeError(f"{wrong[0]} is set, but encoder.kind = {recipe.encoder.kind} counts: leave it out")
 
 
 def _check_views(recipe: Recipe) -> None:

@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serial
 
 from models.trouble import MendableError
 
+COUNTING = frozenset({"ngram"})  # encoders that count and are not trained
+
 
 class RecipeError(MendableError, ValueError):
     """A recipe that cannot be used: what is wrong, what was got, what would be right."""
@@ -231,11 +233,24 @@ class Recipe(Part):
     view: tuple[Choice, ...] = Field((), description="how each view is encoded")
     batches: Batches = Batches()
     encoder: Encoder
-    terms: tuple[Term, ...] = Field(min_length=1)
+    terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
     watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)
+
+    @property
+    def counting(self) -> bool:
+        """Whether words are counted, and no weight is trained."""
+        return self.encoder.kind in COUNTING
+
+    @model_validator(mode="after")
+    def _terms_there(self) -> Self:
+        if self.counting and self.terms:
+            raise ValueError(f"terms has {len(self.terms)}; encoder.kind = {self.encoder.kind} counts: leave them out")
+        if not self.counting and not self.terms:
+            raise ValueError(f"terms is []; encoder.kind = {self.encoder.kind} is trained: name at least one")
+        return self
 
     @model_validator(mode="after")
     def _towers_exist(self) -> Self:

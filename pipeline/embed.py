@@ -51,7 +51,8 @@ def make_vectors(store: Store, key: str, item: Texts) -> Piece:
     started = time.time()
     rows = store.read(item.sentences, ["held_out", "document", "text"]).with_row_index("row")
     rows = rows if item.upto is None else rows.filter(pl.col("held_out") & (pl.col("document") <= item.upto))
-    vectors = opened(store.root, item.folder).encode(rows["text"].to_list())
+    model, texts = opened(store.root, item.folder), rows["text"].to_list()
+    vectors = model.encode(texts) if model.width else np.zeros((len(texts), 0), np.float32)  # counts have none
     frame = rows.select(pl.col("row").cast(pl.UInt32)).with_columns(vector=listed(vectors))
     return store.write(VECTORS, key, frame, started=started, inputs=(item.sentences.key,))
 

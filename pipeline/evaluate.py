@@ -15,11 +15,14 @@ from typing import Annotated, Any, Protocol
 import numpy as np
 import polars as pl
 from pydantic import Field
+from tokenizers import Tokenizer
 
 from models.parts import complete
-from models.recipe import Choice, RecipeError, digest
+from models.recipe import Choice, Recipe, RecipeError, digest
+from models.tokens_scored import PREDICTING, TokenScores
 from models.trouble import MendableError
 from pipeline import classes, rated, table_files
+from pipeline import perplexity as predicting
 from pipeline import probe as probing
 from pipeline import sts as similarity
 from pipeline.metrics import alignment, bootstrap_difference, uniformity
@@ -35,6 +38,22 @@ class Model(Protocol):
 
     def score(self, left_ND: np.ndarray, right_ND: np.ndarray) -> np.ndarray:
         """Readouts to the model's own scores, [left, right], higher is nearer."""
+
+
+class WordModel(Protocol):
+    """What evaluations of single words ask of a model beside `encode`."""
+
+    tokenizer: Tokenizer
+
+    @property
+    def word_counts(self) -> np.ndarray | None:
+        """How often each word was predicted in training, the end symbol last; None where no one knows."""
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """As of every model."""
+
+    def token_scores(self, texts: list[str]) -> TokenScores:
+        """How likely each word is after those before it."""
 
 
 @dataclass(frozen=True)
@@ -214,6 +233,84 @@ def probe(
     return Scores(f"probe.{called}", figures, counts, rows, note, PREDICTIONS)
 
 
+def words(
+    model: WordModel,
+    sentences: pl.DataFrame,
+    vectors: np.ndarray | None = None,
+    *,
+    path: str,
+    left: str = "word1",
+    right: str = "word2",
+    score: str = "score",
+    name: str = "",
+) -> Scores:
+    """
+    Pairs of words that people rated: Spearman of the vectors' cosines with the scores, in hundredths.
+
+    A pair with a word that the vocabulary lacks is left out and counted. Held-out sentences play no part.
+
+    Args:
+        path: a CSV, TSV, JSONL or Parquet file, or a folder or glob of them; see `table_files.rows`.
+        left, right, score: columns of the two words and of the number that people gave.
+        name: figures are called `words.<name>.spearman`; empty: the path's last part without suffix.
+    Returns:
+        Figures `spearman` and `pearson`; counts `pairs`, `unknown` (left out) and `dropped` (not scored).
+    Raises:
+        SourceError: the file cannot be used.
+        ValueError: a vector that is not finite.
+    """
+    called = f"words.{name or table_files.name(path)}"
+    found = rated.read(path, rated.Columns(left, right, score))
+    pairs = found.pairs.filter(pl.Series(predicting.known_pairs(model.tokenizer, found.pairs), dtype=pl.Boolean))
+    once = list(dict.fromkeys([*pairs["left"], *pairs["right"]]))
+    unknown = len(found.pairs) - len(pairs)
+    counts = {"pairs": len(pairs), "unknown": unknown, "dropped": found.unscored}
+    notes = [f"{unknown} of {len(found.pairs)} pairs have a word that the vocabulary lacks"] * (unknown > len(pairs))
+    if not once:
+        return Scores(called, {}, counts, note=f"{called}: {notes[0]}")
+    rows = similarity.measured(pairs, called, once, _finite(model.encode(once), once))
+    figures = similarity.correlation(rows)
+    notes += figures.missing
+    flat = {f"{called}.{key}": value for key, value in figures.values.items()}
+    return Scores(called, flat, counts, rows, f"{called}: {'; '.join(notes)}" if notes else "", SIMILARITIES)
+
+
+def perplexity(
+    model: WordModel,
+    sentences: pl.DataFrame,
+    vectors: np.ndarray | None = None,
+    *,
+    path: str = "",
+    text: str = "text",
+    most: Annotated[int, Field(ge=1)] = 5_000,
+    name: str = "",
+) -> Scores:
+    """
+    How well a model predicts each word and the end of texts, beside single words' shares of the training text.
+
+    Args:
+        path: a text file, one text a line with its words apart, or a table file; or a folder or glob of either. Empty:
+            held-out sentences.
+        text: the table's column.
+        most: held-out sentences at most, of documents in order of their digests.
+        name: figures are called `perplexity.<name>.normalised`; empty: the path's last part, or `held-out`.
+    Returns:
+        Figures of `pipeline.perplexity.figures`; counts `tokens` (predicted, ends among them), `texts`, `unseen`.
+    Raises:
+        SourceError: the file cannot be used.
+        FolderError: the model predicts no words.
+    """
+    called = f"perplexity.{name or (table_files.name(path) if path else predicting.HELD_OUT)}"
+    held_out = sentences.sort("document", "place").head(most)["text"].to_list() if not path else []
+    texts = predicting.read(path, text) if path else held_out
+    if not texts:
+        return Scores(called, note=f"{called}: no held-out sentence; raise corpus.held_out, or name a file as path")
+    found = predicting.figures(model.token_scores(texts), model.tokenizer, texts, model.word_counts)
+    flat = {f"{called}.{key}": value for key, value in found.values.items()}
+    note = f"{called}: {'; '.join(found.notes)}" if found.notes else ""
+    return Scores(called, flat, {**found.counts, "texts": len(texts)}, note=note)
+
+
 def _encoded(model: Model, texts: list[str]) -> np.ndarray:
     """A vector for each text; one that repeats is encoded once."""
     place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
@@ -248,8 +345,26 @@ def check(evaluations: Sequence[Choice], where: str = "evaluation") -> None:
                 raise RecipeError(f"{where}.{number}: {error}") from None
 
 
+def fits(recipe: Recipe) -> None:
+    """
+    Find before anything is trained what the model will not be able to do.
+
+    Raises:
+        RecipeError: an evaluation of vectors where there are none, or of predicted words where none are.
+    """
+    kind = recipe.encoder.kind
+    named = [(f"evaluation.{number}", choice) for number, choice in enumerate(recipe.evaluation)]
+    named += [(f"watch.evaluation.{number}", choice) for number, choice in enumerate(recipe.watch.evaluation)]
+    for place, choice in named:
+        where = f'{place}.kind is "{choice.kind}", but encoder.kind = {kind}'
+        if choice.kind == "perplexity" and kind not in PREDICTING:
+            raise RecipeError(f"{where} predicts no words; kinds that do: {', '.join(sorted(PREDICTING))}")
+        if choice.kind != "perplexity" and recipe.counting:
+            raise RecipeError(f"{where} has no vectors; what it can be asked: perplexity")
+
+
 def _named(options: Mapping[str, Any], where: str) -> str:
-    name = options["name"] or table_files.name(options["path"])
+    name = options["name"] or table_files.name(options["path"]) or predicting.HELD_OUT
     if not re.fullmatch(r"[\w-]+", name):
         raise RecipeError(f'{where}.name is "{name}"; should be letters, digits, "_" or "-", as in name = "stsb-dev"')
     return str(name)
@@ -275,6 +390,11 @@ def _read_pairs(options: Mapping[str, Any]) -> None:
     rated.read(options["path"], rated.Columns(options["left"], options["right"], options["score"]))
 
 
+def _read_texts(options: Mapping[str, Any]) -> None:
+    if options["path"]:
+        predicting.read(options["path"], options["text"])
+
+
 def _read_classes(options: Mapping[str, Any]) -> None:
     columns = classes.Columns(options["text"], options["label"])
     found = classes.read(options["path"], options["test"], columns, options["folds"])
@@ -290,8 +410,16 @@ def _class_digests(options: Mapping[str, Any]) -> list[str]:
         return [*tables, hashlib.file_digest(file, "sha256").hexdigest()]
 
 
-EVALUATIONS: dict[str, Callable[..., Scores]] = {"neighbours": neighbours, "sts": sts, "probe": probe}
+EVALUATIONS: dict[str, Callable[..., Scores]] = {
+    "neighbours": neighbours,
+    "sts": sts,
+    "probe": probe,
+    "words": words,
+    "perplexity": perplexity,
+}
 GIVEN: dict[str, Given] = {
     "sts": Given(_read_pairs, lambda options: [table_files.digest(options["path"])]),
     "probe": Given(_read_classes, _class_digests),
+    "words": Given(_read_pairs, lambda options: [table_files.digest(options["path"])]),
+    "perplexity": Given(_read_texts, lambda options: predicting.digests(options["path"])),
 }

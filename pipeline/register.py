@@ -117,7 +117,7 @@ def register(
     scores: Mapping[str, float],
     loss: Sequence[tuple[int, float]],
     tags: Mapping[str, str],
-    watched: Sequence[tuple[int, Mapping[str, float]]] = (),
+    watched: Sequence[Mapping[str, float]] = (),
     experiment: str = "firth",
 ) -> Registered:
     """
@@ -130,7 +130,7 @@ def register(
         parameters: the recipe, nested as it is; logged flat, `training.rate`.
         scores: flat names; MLflow allows no "@", so `hit@10` is logged as `hit_at_10`.
         loss: (step, nats) pairs.
-        watched: (step, figures) pairs, logged as `watch.<figure>`.
+        watched: figures with their `step`, logged as `watch.<figure>`.
         name: of the registered model; None: log only.
     Raises:
         RegistryError: MLflow refused; the folder is whole, and a rerun only registers.
@@ -298,7 +298,7 @@ def _log(
     scores: Mapping[str, float],
     loss: Sequence[tuple[int, float]],
     tags: Mapping[str, str],
-    watched: Sequence[tuple[int, Mapping[str, float]]],
+    watched: Sequence[Mapping[str, float]],
 ) -> str:
     run_id = str(client.create_run(experiment, run_name=str(parameters.get("name", "firth"))).info.run_id)
     # An active run, not only its number: models would go to the experiment "Default", placed in the current folder.
@@ -306,7 +306,8 @@ def _log(
         now = int(time.time() * 1000)
         metrics = [Metric("loss", float(value), now, step) for step, value in loss]
         metrics += [Metric(plain(key), float(value), now, 0) for key, value in scores.items()]
-        metrics += [Metric(f"watch.{plain(key)}", value, now, at) for at, one in watched for key, value in one.items()]
+        series = [(int(one["step"]), key, value) for one in watched for key, value in one.items() if key != "step"]
+        metrics += [Metric(f"watch.{plain(key)}", value, now, step) for step, key, value in series]
         for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once; of the others 100
             client.log_batch(run_id, metrics=metrics[start : start + 1000])
         settings = [Param(plain(key), value) for key, value in flat(parameters).items()]
@@ -321,10 +322,11 @@ def _log_model(run_id: str, folder: Path, tags: Mapping[str, str]) -> None:
     from models.folder import load  # torch takes its time; `check` needs none
 
     model = load(folder)
-    needed = [*NEEDED, "transformers"] if model.recipe.encoder.kind == "transformer" else NEEDED
+    beside = {"transformer": ("transformers",), "ngram": ("pyarrow",)}.get(model.recipe.encoder.kind, ())
+    told = TensorSpec(np.dtype(np.float32), (-1, model.width)) if model.width else TensorSpec(np.dtype(float), (-1,))
     signature = ModelSignature(
         inputs=Schema([ColSpec(DataType.string)]),
-        outputs=Schema([TensorSpec(np.dtype(np.float32), (-1, model.width))]),
+        outputs=Schema([told]),
     )
     Model.log(
         None,
@@ -337,7 +339,7 @@ def _log_model(run_id: str, folder: Path, tags: Mapping[str, str]) -> None:
         python_model=str(Path(__file__).with_name("served.py")),
         artifacts={"model": str(folder)},
         code_paths=[str(Path(models.__file__).parent)],
-        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in needed],
+        pip_requirements=[f"{name}=={installed(name).partition('+')[0]}" for name in (*NEEDED, *beside)],
     )
 
 

@@ -27,10 +27,25 @@ HEADINGS = {  # the model, and baselines that have a column of their own; chance
     "bag": "bag of words",
     "words": "word vectors",
     "most_common": "largest class",
+    "unigram": "single words",
 }
 SIDES = tuple(side for side in HEADINGS if side)
-COUNTS = ("queries", "candidates", "same_text", "repeated", "pairs", "dropped", "texts", "classes", "trained")
-SEVERAL = ("sts", "probe")  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+COUNTS = (
+    "queries",
+    "candidates",
+    "same_text",
+    "repeated",
+    "pairs",
+    "dropped",
+    "texts",
+    "classes",
+    "trained",
+    "tokens",
+    "unseen",
+    "unknown",
+)
+# Evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+SEVERAL = ("sts", "probe", "words", "perplexity")
 HUNDREDS = ("spearman", "pearson", "length_bias", "accuracy")  # figures up to 100
 MEASURES = {  # what verdicts are of; decimals
     "mrr_over_bm25": ("MRR", 3),
@@ -108,6 +123,9 @@ def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     pace = f"{_number(training.get('steps'))} steps in {_seconds(training.get('seconds') or 0)}"
     pace += f", {training.get('rows_per_second') or 0:,.0f} rows/s"
     lines = {"pace": pace, "on": ", ".join(facts)}
+    if not training.get("steps") and "ngrams" in training:
+        counted = f"{training['ngrams']:,} different n-grams of {training['order']} words among"
+        lines = {"counted": f"{counted} {training['predicted']:,} words and ends, in {_seconds(training['seconds'])}"}
     if losses:
         lines["loss"] = f"{losses[0]:.4f} → {losses[-1]:.4f} nats  {_curve(losses)}"
     if training.get("best_step"):
@@ -129,8 +147,11 @@ def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
                 f"{own['queries']:,.0f} held-out queries, {own.get('candidates', 0):,.0f} candidates each", "dim"
             )
         if "pairs" in own:
-            yield _line(f"{own['pairs']:,.0f} rated pairs{_left_out(own, 'score')}")
-        if "texts" in own:
+            unknown = f", {own['unknown']:,.0f} with an unknown word left out" if own.get("unknown") else ""
+            yield _line(f"{own['pairs']:,.0f} rated pairs{_left_out(own, 'score')}{unknown}")
+        if "tokens" in own:
+            yield _line(f"{own['tokens']:,.0f} words and ends of {own['texts']:,.0f} texts")
+        if "classes" in own:
             trained = f", trained on {own['trained']:,.0f} others" if "trained" in own else ""
             yield _line(f"{own['texts']:,.0f} texts, {own['classes']:,.0f} classes{trained}{_left_out(own, 'label')}")
 
@@ -191,7 +212,10 @@ def _where(result: Mapping[str, Any]) -> Iterable[RenderableType]:
         facts["registered"] = "no"
     facts["tracking"] = (registered or {}).get("tracking") or result.get("tracking")
     facts["run"] = (registered or {}).get("run_id")
-    if folder:
+    if folder and "ngrams" in (result.get("training") or {}):  # it has no vectors
+        code = f"from models.folder import load; print(load({folder!r}).token_scores(['some text']))"
+        facts["try"] = f"python -c {shlex.quote(code)}"
+    elif folder:
         name = shlex.quote((registered or {}).get("name") or folder)
         store = f" --store {shlex.quote(result['store'])}" if result.get("store") else ""
         facts["try"] = f'echo "some text" | firth encode {name}{store}'

@@ -55,7 +55,7 @@ def sample(sentences: Iterable[Piece], evaluations: Sequence[Choice]) -> int:
     work stays the same however large the corpus.
     """
     options = [completed(choice).options for choice in evaluations]
-    most = max((int(chosen.get("most", 0)) for chosen in options), default=0)
+    most = max((int(chosen.get("most", 0)) for chosen in options if not chosen.get("path")), default=0)
     held_out = sum(piece.counts.get("held_out", 0) for piece in sentences)
     return EVERY if held_out <= SPARE * most else EVERY * SPARE * most // held_out
 

@@ -25,7 +25,7 @@ class Served(PythonModel):
     # The annotation keeps MLflow from guessing a signature; lists and series reach it as they are or as a frame.
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> np.ndarray:
         """
-        Vectors of texts, [N, D] float32.
+        Vectors of texts, [N, D] float32; or, where the model has none, log p of each, [N] float64.
 
         Args:
             model_input: list of strings, series, or a table with one column.
@@ -40,6 +40,8 @@ class Served(PythonModel):
         wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
         if wrong is not None:
             raise ValueError(f"row {wrong} is {texts[wrong]!r}; every row should be a text")
+        if not self.model.width:
+            return np.asarray(self.model.token_scores(texts).of_texts(len(texts)))
         return np.asarray(self.model.encode(texts), dtype=np.float32)
 
 

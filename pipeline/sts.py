@@ -103,6 +103,17 @@ def agreement(similarities: pl.DataFrame) -> Figures:
     return found
 
 
+def correlation(similarities: pl.DataFrame) -> Figures:
+    """`spearman` and `pearson` (times 100) of cosines with people's scores; table `similarities`."""
+    found, (gold_N, cosine_N) = Figures(), (similarities[column].to_numpy() for column in ("gold", "cosine"))
+    if len(gold_N) < LEAST or len(set(gold_N)) == 1:
+        found.missing.append(f"no spearman, pearson: {len(gold_N)} pairs are left, or all have one score")
+        return found
+    values = {"spearman": spearman(cosine_N, gold_N), "pearson": pearson(cosine_N, gold_N)}
+    found.add(values, f"the model gives all {len(gold_N)} pairs the same cosine")
+    return found
+
+
 def length_bias(gold_N: np.ndarray, cosine_N: np.ndarray, longer_N: np.ndarray) -> float:
     """
     Do texts look alike because they are equally long? Asked of the pairs that are not alike in meaning.

