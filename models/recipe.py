@@ -64,7 +64,8 @@ class Corpus(Part):
         "", description="column that says entailment, neutral or contradiction of the two `texts`; empty: none"
     )
     labels: Literal["entailment", "right"] = Field(
-        "entailment", description="what `label` says: how two sentences stand, or of a question's answer 1 right, 0 wrong"
+        "entailment",
+        description="what `label` says: how two sentences stand, or of a question's answer 1 right, 0 wrong",
     )
     columns: tuple[str, ...] = Field(
         (), description="names of the columns of tables without a first line that names them; .txt is then one of tabs"

@@ -3,8 +3,9 @@ The training set in the order in which it will be read.
 
 An epoch is made in two passes: every shard's documents are cut into runs of neighbouring sentences and scattered to
 buckets, then each bucket is shuffled by runs and packed into batches of equal rows. An example, whose rows stand
-together, is a run of its own; questions with their answers are packed whole, see `pipeline.questions`. One bucket is in memory at a time, and one file on disk belongs to each. The order, and
-what augmentation draws, depends on the seed, the epoch and the corpus, and on nothing else.
+together, is a run of its own; questions with their answers are packed whole, see `pipeline.questions`. One bucket is in
+memory at a time, and one file on disk belongs to each. The order, and what augmentation draws, depends on the seed, the
+epoch and the corpus, and on nothing else.
 """
 
 import shutil
@@ -102,13 +103,12 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     if views and not asks:
         examples.check_rows(settings.rows, views)
         answer = partial(examples.answered, views=views)
+    drawn: list[pl.DataFrame] = []
     with (
         store.part("batches", key, inputs=source.keys()) as part,
         _Writer(store.path(part.file), settings.rows) as writer,
         closing(
-            _scattered(
-                store, settings, seed, number, source, counts := {"repeats_of_held_out": 0}, drawn := list[pl.DataFrame]()
-            )
+            _scattered(store, settings, seed, number, source, counts := {"repeats_of_held_out": 0}, drawn)
         ) as buckets,
     ):
         if asks:
@@ -125,9 +125,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     return part.piece
 
 
-def _write_questions(
-    buckets: Iterator[pl.DataFrame], drawn: list[pl.DataFrame], rows: int, writer: "_Writer"
-) -> None:
+def _write_questions(buckets: Iterator[pl.DataFrame], drawn: list[pl.DataFrame], rows: int, writer: "_Writer") -> None:
     """
     Args:
         drawn: bucket, order and rows of each question, there once the first bucket is.

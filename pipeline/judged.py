@@ -21,7 +21,7 @@ def label() -> pl.Expr:
 
 def mislabelled(corpus: Corpus) -> pl.Expr:
     """What is wrong with a row's label; null: nothing."""
-    got = pl.col("label").fill_null("nothing").str.head(rows.EXCERPT)
+    got = pl.col("label").replace("", None).fill_null("nothing").str.head(rows.EXCERPT)
     why = "no label in column `{}`: got {}; should be 1 for a right answer or 0 for a wrong one; label or drop the row"
     return pl.when(label().is_null()).then(pl.format(why, pl.lit(corpus.label), got))
 

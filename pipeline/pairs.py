@@ -104,8 +104,10 @@ def qa(sentences: pl.DataFrame, *, most: Annotated[int, Field(ge=1)] = 64) -> pl
     Returns:
         Table `pairs` with `wrong`; `distance` is 1.
     """
-    rows = sentences.select("document", "label").with_row_index("row", offset=0).with_columns(
-        question=pl.when(pl.col("label").is_null()).then("row").forward_fill().over("document")
+    rows = (
+        sentences.select("document", "label")
+        .with_row_index("row", offset=0)
+        .with_columns(question=pl.when(pl.col("label").is_null()).then("row").forward_fill().over("document"))
     )
     wrong = rows.filter(pl.col("label") == 0).group_by("question").agg(wrong=pl.col("row").sort())
     right = rows.filter(pl.col("label") == 1).join(wrong, on="question", how="left", maintain_order="left")
@@ -120,7 +122,7 @@ def qa(sentences: pl.DataFrame, *, most: Annotated[int, Field(ge=1)] = 64) -> pl
 
 def none(sentences: pl.DataFrame) -> pl.DataFrame:
     """No pairs: each sentence is an example of its own, as for masked words."""
-    return PAIRS.empty().drop("negative", "wrong")
+    return PAIRS.empty()
 
 
 def _examples(sentences: pl.DataFrame, views: int) -> pl.DataFrame:

@@ -19,7 +19,7 @@ import polars as pl
 import xxhash
 
 from models.recipe import Corpus
-from pipeline import files, judged, rows, tables
+from pipeline import files, judged, tables
 from pipeline.docstrings import prose
 from pipeline.shard import Shard, SourceError, digest_of
 
@@ -71,12 +71,14 @@ def read(shard: Shard, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
         digests.append((name, 1, xxhash.xxh3_128(code).hexdigest()))
         module = _module(name)
         try:
-            found = [(*paragraph, None) for paragraph in _paragraphs(_tree(code), module)]
+            paragraphs = list(_paragraphs(_tree(code), module))
         except (SyntaxError, ValueError, RecursionError) as error:
             bad.append((name, getattr(error, "lineno", None) or 1, f"not Python: {error}; mend or drop it", ""))
             continue
-        found = questions([paragraph[:3] for paragraph in found]) if corpus.asks else found
-        records += [(name, row, module, title, "en", text, at, label) for at, (row, title, text, label) in enumerate(found)]
+        found = questions(paragraphs) if corpus.asks else [(*paragraph, None) for paragraph in paragraphs]
+        records += [
+            (name, row, module, title, "en", text, at, label) for at, (row, title, text, label) in enumerate(found)
+        ]
     if digest_of(digests) != shard.digest:
         raise SourceError(f"{shard.name}: changed while it was read; start the run again when nobody installs packages")
     quarantine = pl.DataFrame(bad, schema=tables.QUARANTINE.empty().schema, orient="row")
@@ -112,7 +114,7 @@ def _answer(paragraphs: list[str]) -> str:
     for paragraph in paragraphs:
         if len(text) >= ANSWER:
             break
-        text = f"{text} {paragraph}".strip()
+        text = f"{text} {paragraph.strip()}".strip()
     return text
 
 

@@ -71,9 +71,7 @@ def _answers(texts: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, di
     each = lambda frame, view: frame.drop_nulls("row").select(question="anchor", row="row", view=pl.lit(view, pl.UInt8))
     both = pl.concat([each(pairs.select("anchor", row="positive"), 1), each(wrong, 2)])
     both = both.join(known, on="row", how="left", maintain_order="left")
-    asked = texts.filter(~pl.col("held_out") & pl.col("label").is_null()).select(
-        question="row", is_repeat="repeats"
-    )
+    asked = texts.filter(~pl.col("held_out") & pl.col("label").is_null()).select(question="row", is_repeat="repeats")
     both = both.join(asked, on="question", how="inner", maintain_order="left")
     is_right = pl.col("view") == 1
     right = both.filter(is_right).select("question", "group").unique()

@@ -105,9 +105,8 @@ def held_out(sentences: pl.DataFrame, most: int) -> Judged:
 
 
 def _numbered(frame: pl.DataFrame, question: pl.Series) -> pl.DataFrame:
-    return frame.with_columns(number=(question.rank("dense") - 1).cast(pl.UInt32)) if len(frame) else frame.with_columns(
-        number=pl.lit(0, pl.UInt32)
-    )
+    number = question.rank("dense") - 1 if len(frame) else pl.Series([], dtype=pl.UInt32)
+    return frame.with_columns(number=number.cast(pl.UInt32))
 
 
 def _label(row: Row, column: str) -> int:
@@ -115,8 +114,8 @@ def _label(row: Row, column: str) -> int:
     known = LABELS.get(value.strip()) if isinstance(value, str) else value if value in (0, 1) else None
     if known is None:
         raise SourceError(
-            f"{row.place}: {column} is {value!r}, should be 1 for a right answer or 0 for a wrong one; mend it, or leave "
-            "it empty where the answer was not judged"
+            f"{row.place}: {column} is {value!r}, should be 1 for a right answer or 0 for a wrong one; mend it, or "
+            "leave it empty where the answer was not judged"
         )
     return int(known)
 

@@ -7,7 +7,7 @@ number counts against the scorer too. Every measure looks at the same ordered li
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from math import comb
 from typing import Literal, get_args
 
@@ -186,7 +186,7 @@ def chance(label_N: ArrayLike, question_N: ArrayLike, *, no_positive: NoPositive
     return dict(zip(("map", "mrr", "p@1"), mean_3.tolist(), strict=True))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _chance(size: int, right: int) -> tuple[float, float, float]:
     if right == 0:
         return 0.0, 0.0, 0.0

@@ -30,9 +30,15 @@ HEADINGS = {  # the model, and baselines that have a column of their own; chance
     "most_common": "largest class",
 }
 SIDES = tuple(side for side in HEADINGS if side)
-COUNTS = ("queries", "candidates", "same_text", "repeated", "pairs", "dropped", "texts", "classes", "trained")
-COUNTS += ("questions", "answers", "none_right", "all_right")
-SEVERAL = ("sts", "probe", "ranking")  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
+COUNTS = (
+    *("queries", "candidates", "same_text", "repeated", "pairs", "dropped", "texts", "classes", "trained"),
+    *("questions", "answers", "none_right", "all_right"),
+)
+SEVERAL = (
+    "sts",
+    "probe",
+    "ranking",
+)  # evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
 HUNDREDS = ("spearman", "pearson", "length_bias", "accuracy")  # figures up to 100
 MEASURES = {  # what verdicts are of; decimals
     "mrr_over_bm25": ("MRR", 3),

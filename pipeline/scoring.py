@@ -18,7 +18,11 @@ from pipeline.tables import PREDICTIONS, RANKINGS, SCORES, SIMILARITIES, Table
 
 SCORES_VERSION = 1
 EVERY = 2**64 - 1
-BESIDE = {"rated": SIMILARITIES, "predicted": PREDICTIONS, "ranked": RANKINGS}  # tables beside `scores`, by what their rows are
+BESIDE = {
+    "rated": SIMILARITIES,
+    "predicted": PREDICTIONS,
+    "ranked": RANKINGS,
+}  # tables beside `scores`, by what their rows are
 SPARE = 2  # sentences looked at for each candidate wanted: repeats and lone sentences fall away
 
 

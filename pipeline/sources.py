@@ -1,9 +1,9 @@
 """
 Sources: from a path, a glob or a URI to shards, and from a shard to records.
 
-Formats: text, Markdown, JSON lines, CSV and TSV, Parquet, and the documentation of installed Python packages
-(`pydoc:`), and folders of parallel lines. With `corpus.texts` a row of a table holds a whole example. What cannot be used comes back as quarantine,
-with file, row and remedy, and costs nothing but itself.
+Formats: text, Markdown, JSON lines, CSV and TSV, Parquet, folders of parallel lines, and the documentation of installed
+Python packages (`pydoc:`). With `corpus.texts` a row of a table holds a whole example. What cannot be used comes back
+as quarantine, with file, row and remedy, and costs nothing but itself.
 """
 
 from collections.abc import Callable, Iterable, MutableMapping
@@ -104,7 +104,9 @@ def _parallel(uri: str, root: str, found: list[File], corpus: Corpus, memory: Me
 def _read_parallel(shard: Shard, corpus: Corpus) -> pl.DataFrame:
     names = [files.relative(uri, shard.root) for uri in shard.files]
     packed = [files.content(uri) for uri in shard.files]
-    _check_unchanged(shard, [(name, 1, xxhash.xxh3_128(data).hexdigest()) for name, data in zip(names, packed, strict=True)])
+    _check_unchanged(
+        shard, [(name, 1, xxhash.xxh3_128(data).hexdigest()) for name, data in zip(names, packed, strict=True)]
+    )
     found = [parallel.lines(uri, data) for uri, data in zip(shard.files, packed, strict=True)]
     parallel.check_lengths({name: len(some) for name, some in zip(names, found, strict=True)})
     columns = {PurePosixPath(name).name: some for name, some in zip(names, found, strict=True)}
@@ -125,8 +127,8 @@ def _check_tables(uri: str, prose: list[str], corpus: Corpus) -> None:
     if corpus.texts and prose:
         raise SourceError(
             f"source {uri}: {prose[0]} has no columns, and corpus.texts asks for {', '.join(corpus.texts)}; name only "
-            ".csv, .tsv, .jsonl or .parquet files, as in 'folder/*.parquet', leave corpus.texts empty, or name the columns "
-            "of .txt tables in corpus.columns"
+            ".csv, .tsv, .jsonl or .parquet files, as in 'folder/*.parquet', leave corpus.texts empty, or name the "
+            "columns of .txt tables in corpus.columns"
         )
 
 

@@ -51,8 +51,8 @@ class Table:
         return frame.sort(self.sort, maintain_order=True) if self.sort else frame
 
     def empty(self) -> pl.DataFrame:
-        """No rows, the right columns."""
-        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items()})
+        """No rows, the columns that are always there."""
+        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items() if not column.optional})
 
 
 def schema(table: Table, names: Iterable[str]) -> dict[str, pl.DataType]:

@@ -1,6 +1,6 @@
 """
-Ready-made word vectors: a file with a word and its numbers in each row, in text as GloVe writes it or binary as word2vec
-does, or an installed package that carries a table of words beside their numbers.
+Ready-made word vectors: a file with a word and its numbers in each row, in text as GloVe writes it or binary as
+word2vec does, or an installed package that carries a table of words beside their numbers.
 """
 
 import importlib.metadata
@@ -104,7 +104,8 @@ def read(name: str, vocabulary: dict[str, int]) -> "Tensor":
             vocabulary's words that is there twice.
     """
     found: dict[int, np.ndarray] = {}
-    width, row_of = 0, {}
+    width = 0
+    row_of: dict[str, int] = {}
     for row, word, numbers in _entries(name):
         if not word.strip():
             raise WordVectorsError(f"{_where(name, row)}: a blank word; drop the row")
@@ -116,9 +117,7 @@ def read(name: str, vocabulary: dict[str, int]) -> "Tensor":
                 f'{_where(name, row)}: "{word}" stands in row {row_of[word]} too; drop one of the rows'
             )
         row_of[word] = row
-        found[vocabulary[word]] = (
-            _numbers(numbers, width, _where(name, row)) if isinstance(numbers, str) else numbers
-        )
+        found[vocabulary[word]] = _numbers(numbers, width, _where(name, row)) if isinstance(numbers, str) else numbers
     if not found:
         raise WordVectorsError(
             f"{name}: none of the {len(vocabulary)} words of the vocabulary; is it of the same language and case?"
