@@ -256,6 +256,7 @@ def test_wrong_answers_are_a_few_that_differ_and_are_the_same_each_time():
     found = pydoc.questions(many)
     assert found == pydoc.questions(many)
     wrong: dict[str, list[str]] = {}
+    question = ""
     for _, _, text, label in found:
         question = text if label is None else question
         wrong.setdefault(question, []).extend([text] if label == 0 else [])
