@@ -139,9 +139,9 @@ def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
         if "pairs" in own:
             yield _line(f"{own['pairs']:,.0f} rated pairs{_left_out(own, 'score')}")
         if "questions" in own:
-            without = f"{own['none_right']:,.0f} had no right answer, {own['all_right']:,.0f} no wrong one"
             asked = f"{own['questions']:,.0f} questions counted, {own['answers']:,.0f} answers in all"
-            yield _line(f"{asked}; {without}{_left_out(own, 'label')}")
+            yield _line(f"{asked}{_left_out(own, 'label')}")
+            yield _line(f"{own['none_right']:,.0f} had no right answer, {own['all_right']:,.0f} no wrong one")
         if "texts" in own:
             trained = f", trained on {own['trained']:,.0f} others" if "trained" in own else ""
             yield _line(f"{own['texts']:,.0f} texts, {own['classes']:,.0f} classes{trained}{_left_out(own, 'label')}")

@@ -5,9 +5,13 @@ import json
 import polars as pl
 import pytest
 
+from flows.summary import drops
 from models.recipe import Corpus, RecipeError, load
 from pipeline import corpus, sources
+from pipeline.manifest import Manifest
+from pipeline.road import Road
 from pipeline.sources import SourceError
+from pipeline.store import Store
 
 ROWS = [
     ("Where do swifts sleep?", "On the wing.", "1"),
@@ -224,3 +228,22 @@ def test_a_folder_that_changes_is_another_shard(tmp_path):
 def test_settings_that_do_not_go_together_are_refused(overrides, said):
     with pytest.raises(RecipeError, match=said):
         load("simcse-sup", overrides)
+
+
+# The whole road
+
+
+def test_a_table_of_answers_becomes_batches_whose_counts_tell_what_teaches_nothing(tmp_path):
+    rows = [(f"Why {at}?", text, label) for at in range(12) for text, label in (("So.", "1"), (f"No {at}.", "0"))]
+    rows += [("Who?", "Me.", "1"), ("How?", "Badly.", "0")]
+    settings = ["corpus.texts=['question','answer']", "corpus.label=label", "corpus.labels=right", "pairs={kind='qa'}"]
+    recipe = load("quick-thoughts-bag", [*settings, "corpus.held_out=0", "batches.rows=9", "tokenizer.size=60"])
+    road = Road(Store.at(tmp_path / "store"), recipe, str(tsv(tmp_path / "a.tsv", rows)))
+    sentences = road.sentences(road.documents(road.numbered()))
+    tokens, pairs = road.tokens(sentences, road.vocabulary(sentences)), road.pairs(sentences)
+    made = road.batches(road.source(sentences, tokens, pairs))
+    assert made.rows == 36 and made.count("anchors") == 12 and made.count("fillers") == 0
+    nothing = Manifest("", "", {})
+    documents = road.documents(road.numbered())
+    dropped = drops([documents, sentences, tokens, pairs, nothing, nothing, made])
+    assert dropped == {"questions without a right answer": 1, "questions without a wrong answer": 1}
