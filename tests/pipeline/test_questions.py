@@ -260,6 +260,19 @@ def test_a_plan_holds_each_example_once_within_the_rows_and_its_length_is_of_siz
         assert [members[-1] for members in plan] == sorted(members[-1] for members in plan)
 
 
+def test_a_spare_batch_for_sixteen_is_made_by_halving_one():
+    plan = questions.planned([10] * 64, 20)
+    assert sorted(map(len, plan)) == [1] * 4 + [2] * 30
+
+
+def test_a_question_may_come_in_a_later_bucket_than_the_rest_of_its_batch(store):
+    asked = [[(f"Why {n}?", ["So."], ["No."] * (1 + n % 3))] for n in range(30)]
+    shards = [sentences(asked)]
+    frame = rows(store, made_of(store, shards), Batches(rows=15, bucket_rows=6))
+    assert told(frame, shards) == sorted((q, right, wrong) for [(q, right, wrong)] in asked)
+    assert len(frame) % 15 == 0
+
+
 def test_little_is_filled_up():
     sizes = [2 + number * 7 % 30 for number in range(3000)]
     assert len(questions.planned(sizes, 512)) * 512 <= 1.08 * sum(sizes)
