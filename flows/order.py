@@ -104,7 +104,7 @@ def given_digest(recipe: Recipe) -> str:
         raise RecipeError(f'training.start is "{start}"; `fresh`, or a model folder that holds {WEIGHTS}')
     # A transformer's weights lie beside it, or in a folder for each tower.
     files = [] if start == "fresh" else sorted({Path(start) / WEIGHTS, *Path(start).rglob(BODY)})
-    files += [Path(table) for table in word_vectors.named(recipe)]
+    files += [path for table in word_vectors.named(recipe) for path in word_vectors.paths(table)]
     for tower in recipe.encoder.towers:
         path = str(recipe.encoder.tower(tower).get("path", ""))
         if path:

@@ -11,6 +11,12 @@ from pipeline.scoring import Outcome
 from pipeline.store import Piece, Store
 from pipeline.weights import Weights
 
+UNASKED = {  # of training questions and their answers, by their counts
+    "no_right": "questions without a right answer",
+    "no_wrong": "questions without a wrong answer",
+    "wrong_is_right": "wrong answers that say the same as a right one",
+    "wrong_beyond_most": "wrong answers beyond pairs.most: each epoch draws others",
+}
 SHOWN = 3  # quarantined rows that stand in the summary itself
 
 
@@ -67,7 +73,7 @@ def summary(
         "dropped": drops(tables),
         "quarantine": quarantine(road.store, documents),
         "training": dict(trained.training),
-        "notes": list(scores.notes),
+        "notes": [*trained.training.get("notes", ()), *scores.notes],
     }
 
 
@@ -78,6 +84,7 @@ def drops(tables: Sequence[Manifest]) -> dict[str, int]:
     found["sentences cut at the token limit"] = tokens.count("cut")
     found["tokens unknown to the vocabulary"] = tokens.count("unknown")
     found["sentences out of training: they repeat a held-out one"] = batches.count("repeats_of_held_out")
+    found |= {reason: batches.count(name) for name, reason in UNASKED.items()}
     return {reason: count for reason, count in found.items() if count}
 
 

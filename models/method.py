@@ -86,8 +86,10 @@ def _watched(watch: Watch, measured: tuple[Choice, ...], whole: Callable[[str], 
 
 
 def _of_examples(choice: Choice, recipe: Recipe) -> Choice:
-    """Of labelled texts only the first asks, and only for the second."""
+    """Of labelled texts only the first asks, and only for the second; questions have answers to put in order."""
     texts = recipe.corpus.example_texts
+    if choice.kind == "neighbours" and recipe.corpus.asks:
+        return Choice(kind="ranking", options={k: v for k, v in choice.options.items() if k != "texts"})
     if choice.kind != "neighbours" or not texts:
         return choice
     return Choice(kind=choice.kind, options={"texts": texts, **choice.options})

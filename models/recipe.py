@@ -65,6 +65,14 @@ class Corpus(Part):
     label: str = Field(
         "", description="column that says entailment, neutral or contradiction of the two `texts`; empty: none"
     )
+    labels: Literal["entailment", "right"] = Field(
+        "entailment",
+        description="what `label` says: how two sentences stand, or of a question's answer 1 right, 0 wrong",
+    )
+    columns: tuple[str, ...] = Field(
+        (), description="names of the columns of tables without a first line that names them; .txt is then one of tabs"
+    )
+    parallel: bool = Field(False, description="each file of a folder is a column, called as the file; a line is a row")
     document: tuple[str, ...] = Field((), description="columns that together name a document; empty: `id` if present")
     order: tuple[str, ...] = Field((), description="columns to sort a document's rows by; empty: as in the file")
     title: str = Field("", description="column with the document's title; empty: none")
@@ -81,14 +89,19 @@ class Corpus(Part):
     @classmethod
     def _listed(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            lists = ("document", "order", "texts")
+            lists = ("document", "order", "texts", "columns")
             return {k: (v,) if k in lists and isinstance(v, str) else v for k, v in value.items()}
         return value
 
     @property
     def example_texts(self) -> int:
-        """Texts of a labelled example, rated premises being made into triples; 0: running text."""
-        return 3 if self.label else len(self.texts)
+        """Texts of a labelled example, rated premises being made into triples; 0: running text, or questions."""
+        return 0 if self.asks else 3 if self.label else len(self.texts)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the texts are questions and their answers, right and wrong."""
+        return self.labels == "right"
 
     @model_validator(mode="after")
     def _examples(self) -> Self:
@@ -98,6 +111,12 @@ class Corpus(Part):
             raise ValueError(f"corpus.texts names a column twice: {', '.join(self.texts)}")
         if self.label and len(self.texts) != 2:
             raise ValueError('corpus.label needs corpus.texts to name two columns, as in ["premise", "hypothesis"]')
+        if self.asks and not self.label:
+            raise ValueError('corpus.labels = "right" needs corpus.label to name the column of 1 and 0')
+        if self.parallel and self.columns:
+            raise ValueError("corpus.columns names the columns of a table, and corpus.parallel has files for columns")
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"corpus.columns has a name twice: {', '.join(self.columns)}")
         return self
 
 

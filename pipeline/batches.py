@@ -3,17 +3,19 @@ The training set in the order in which it will be read.
 
 An epoch is made in two passes: every shard's documents are cut into runs of neighbouring sentences and scattered to
 buckets, then each bucket is shuffled by runs and packed into batches of equal rows. An example, whose rows stand
-together, is a run of its own. One bucket is in memory at a time, and one file on disk belongs to each. The order, and
-what augmentation draws, depends on the seed, the epoch and the corpus, and on nothing else.
+together, is a run of its own; questions with their answers are packed whole, see `pipeline.questions`. One bucket is in
+memory at a time, and one file on disk belongs to each. The order, and what augmentation draws, depends on the seed, the
+epoch and the corpus, and on nothing else.
 """
 
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -24,12 +26,12 @@ import pyarrow.parquet as pq
 
 from models.recipe import Batches
 from models.trouble import MendableError
-from pipeline import examples
+from pipeline import examples, questions
 from pipeline.cluster import scratch
 from pipeline.examples import Examples
-from pipeline.runs import answered, shard_runs
+from pipeline.runs import answered, fillers, shard_runs
 from pipeline.store import Piece, Store, piece_key
-from pipeline.tables import BATCHES, FILLER, HELD_OUT, schema
+from pipeline.tables import FILLER, HELD_OUT
 
 BATCHES_VERSION = 1
 HELD_OUT_VERSION = 1
@@ -89,7 +91,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     The batches of one epoch as a piece; made if absent.
 
     Raises:
-        BatchesError: fewer rows than a batch has, or none with a right answer.
+        BatchesError: fewer rows than a batch has, or none with a right answer; a question with more answers than rows.
         RecipeError: a batch does not hold whole examples.
     """
     key = epoch_key(plan_key(settings, seed, source), number)
@@ -97,23 +99,50 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     if found:
         return found
     views, answer = source.examples.views if source.examples else 0, answered
-    if views:
+    asks = bool(source.examples and source.examples.most)
+    if views and not asks:
         examples.check_rows(settings.rows, views)
         answer = partial(examples.answered, views=views)
+    drawn: list[pl.DataFrame] = []
     with (
         store.part("batches", key, inputs=source.keys()) as part,
         _Writer(store.path(part.file), settings.rows) as writer,
-        closing(_scattered(store, settings, seed, number, source, counts := {"repeats_of_held_out": 0})) as buckets,
+        closing(
+            _scattered(store, settings, seed, number, source, counts := {"repeats_of_held_out": 0}, drawn)
+        ) as buckets,
     ):
-        left = pl.DataFrame()
-        for bucket in buckets:
-            left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, answer, writer)
-        _finish(left, settings.rows, answer, writer)
-        _check(writer, len(left), settings.rows, views, counts["repeats_of_held_out"])
+        if asks:
+            _write_questions(buckets, drawn, settings.rows, writer)
+        else:
+            left = pl.DataFrame()
+            for bucket in buckets:
+                left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, answer, writer)
+            _finish(left, settings.rows, answer, writer)
+            _check(writer, len(left), settings.rows, views, counts["repeats_of_held_out"])
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
     assert part.piece is not None
     return part.piece
+
+
+def _write_questions(buckets: Iterator[pl.DataFrame], drawn: list[pl.DataFrame], rows: int, writer: "_Writer") -> None:
+    """
+    Args:
+        drawn: bucket, order and rows of each question, there once the first bucket is.
+    """
+    first = next(buckets, None)
+    if first is None:
+        raise BatchesError(
+            "no training question has both a right and a wrong answer; give more questions, or answers of both kinds"
+        )
+    size_E = pl.concat(drawn).sort("bucket", "order", maintain_order=True)["size"].to_numpy()
+    if size_E.max() > rows:
+        raise BatchesError(
+            f"a question takes {size_E.max()} rows with its answers, a batch has {rows}; set batches.rows to at least "
+            f"{size_E.max()}, or pairs.most lower"
+        )
+    for batches in questions.packed(chain([first], buckets), size_E, rows):
+        writer.write(batches)
 
 
 def _check(writer: "_Writer", left: int, rows: int, views: int, repeats: int) -> None:
@@ -137,9 +166,20 @@ def _check(writer: "_Writer", left: int, rows: int, views: int, repeats: int) ->
 
 
 def _scattered(
-    store: Store, settings: Batches, seed: int, number: int, source: Source, counts: dict[str, int]
+    store: Store,
+    settings: Batches,
+    seed: int,
+    number: int,
+    source: Source,
+    counts: dict[str, int],
+    drawn: list[pl.DataFrame],
 ) -> Generator[pl.DataFrame, None, None]:
-    """Pass one, then each bucket's rows in an order of runs that is drawn for it."""
+    """
+    Pass one, then each bucket's rows in an order of runs that is drawn for it.
+
+    Args:
+        drawn: takes the rows of each question, and where it was put.
+    """
     groups = store.read(source.held_out)["group"]
     buckets = -(-_most_rows(source) // settings.bucket_rows)
     folder = Path(tempfile.mkdtemp(prefix="firth-batches-", dir=scratch()))
@@ -151,6 +191,9 @@ def _scattered(
             runs = _shard(store, settings.run, source, groups, entropy, draw, counts)
             if len(runs):
                 waiting.append(_drawn(runs, buckets, draw))
+                if "size" in runs.columns:
+                    begins = waiting[-1].filter(pl.col("at") == 0)
+                    drawn.append(begins.select("bucket", "order", "size"))
             if sum(map(len, waiting)) >= settings.bucket_rows:
                 _scatter(waiting, folder)
                 waiting = []
@@ -163,7 +206,9 @@ def _scattered(
 
 
 def _most_rows(source: Source) -> int:
-    """Rows of an epoch, if none were held out."""
+    """Rows of an epoch, if none were held out; of questions, whose right answers count twice, about."""
+    if source.examples is not None and source.examples.most:
+        return sum(piece.rows for pieces in (source.sentences, source.pairs) for piece in pieces.values())
     paired = source.examples is not None and source.examples.views > 1
     pieces = source.pairs if paired else source.sentences
     return sum(piece.rows for piece in pieces.values()) * (source.examples.views if source.examples else 1)
@@ -188,7 +233,12 @@ def _shard(
         counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
         return runs
     pairs = store.read(source.pairs[shard])
-    rows, dropped = examples.shard_rows(store, source.examples, sentences, tokens, pairs, groups, entropy)
+    if source.examples.most:
+        labels = store.read(source.sentences[shard], ["label"])
+        sentences = sentences.with_columns(labels["label"])
+        rows, dropped = questions.shard_rows(source.examples.most, sentences, tokens, pairs, groups, entropy)
+    else:
+        rows, dropped = examples.shard_rows(store, source.examples, sentences, tokens, pairs, groups, entropy)
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times
     return rows
@@ -233,10 +283,7 @@ def _finish(left: pl.DataFrame, size: int, answer: Answer, writer: "_Writer") ->
     if left.is_empty() or writer.batches == 0:
         return
     batch = answer(left, size)
-    empty = {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]], "view": [0], "hard": [[]]}
-    values = {name: empty[name] for name in batch.columns}
-    filler = pl.DataFrame(values, schema=schema(BATCHES, batch.columns))
-    writer.write(pl.concat([batch, filler.select(pl.all().gather([0] * (size - len(batch))))]))
+    writer.write(pl.concat([batch, fillers(batch.columns, size - len(batch))]))
 
 
 class _Writer:

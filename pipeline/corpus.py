@@ -50,7 +50,8 @@ def sentences(documents: pl.DataFrame, whole: bool = False) -> pl.DataFrame:
         whole: each record is one sentence and keeps its place, as the texts of labelled examples do.
     """
     if whole:
-        records = documents.select("document", "place", "held_out", "language", "text", record="place")
+        more = [name for name in ("label",) if name in documents.columns]
+        records = documents.select("document", "place", "held_out", "language", "text", *more, record="place")
         texts = _collapsed(records["text"])
         return tables.SENTENCES.check(records.with_columns(texts, group=group(texts)))
     records = documents.select("document", "held_out", "language", record="place", lost=_records_lost_before())

@@ -1,5 +1,5 @@
 """
-CSV, quoted as RFC 4180 says, and TSV, which knows no quotes; the first line names the columns.
+CSV, quoted as RFC 4180 says, and TSV, which knows no quotes; the first line names the columns, or the recipe does.
 """
 
 import polars as pl
@@ -15,16 +15,18 @@ LARGEST_BLOCK = 1 << 30  # arrow counts a block in 32 bits
 
 def raw(name: str, data: bytes, tabs: bool, corpus: Corpus) -> pl.DataFrame:
     """
-    Raw rows of a whole file; `row` counts them from 1 below the header, blank lines left out.
+    Raw rows of a whole file; `row` counts them from 1, below the header if there is one, blank lines left out.
 
     Raises:
         SourceError: no header, a column is missing, or the file cannot be cut into rows.
     """
     bad: list[tuple[int, str, str]] = []
 
+    headers = 0 if corpus.columns else 1
+
     def put_aside(row: csv.InvalidRow) -> str:
         reason = f"{row.actual_columns} values, should be {row.expected_columns}; quote or mend the line"
-        bad.append((row.number - 1, reason, rows.excerpt(row.text)))
+        bad.append((row.number - headers, reason, rows.excerpt(row.text)))
         return "skip"
 
     table = _table(name, data, tabs, corpus, put_aside)
@@ -42,7 +44,8 @@ def raw(name: str, data: bytes, tabs: bool, corpus: Corpus) -> pl.DataFrame:
 
 
 def _table(name: str, data: bytes, tabs: bool, corpus: Corpus, put_aside: object) -> pa.Table:
-    read = csv.ReadOptions(use_threads=False, block_size=max(1 << 16, min(len(data) + 1, LARGEST_BLOCK)))
+    blocks = max(1 << 16, min(len(data) + 1, LARGEST_BLOCK))
+    read = csv.ReadOptions(use_threads=False, block_size=blocks, column_names=list(corpus.columns) or None)
     form = {"delimiter": "\t" if tabs else ",", "quote_char": False if tabs else '"', "newlines_in_values": not tabs}
     peek, parse = (csv.ParseOptions(**form, invalid_row_handler=handler) for handler in (lambda row: "skip", put_aside))
     try:

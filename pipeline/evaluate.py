@@ -9,7 +9,6 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -21,13 +20,15 @@ from models.parts import complete
 from models.recipe import Choice, Recipe, RecipeError, digest
 from models.tokens_scored import PREDICTING, TokenScores
 from models.trouble import MendableError
-from pipeline import classes, rated, table_files
+from pipeline import classes, ranked, rated, table_files, word_vectors
 from pipeline import perplexity as predicting
 from pipeline import probe as probing
 from pipeline import sts as similarity
 from pipeline.metrics import alignment, bootstrap_difference, uniformity
 from pipeline.neighbours import Questions, bm25_ranks, model_ranks, questions, random_figures, retrieval
-from pipeline.tables import PREDICTIONS, SCORES, SIMILARITIES, Table
+from pipeline.ranking import NoPositive
+from pipeline.shard import SourceError
+from pipeline.tables import PREDICTIONS, RANKINGS, SCORES, SIMILARITIES, Table
 
 
 class Model(Protocol):
@@ -311,6 +312,62 @@ def perplexity(
     return Scores(called, flat, {**found.counts, "texts": len(texts)}, note=note)
 
 
+def ranking(
+    model: Model,
+    sentences: pl.DataFrame,
+    readout_ND: np.ndarray | None = None,
+    *,
+    path: str = "",
+    question: str = "question",
+    answer: str = "answer",
+    label: str = "label",
+    columns: tuple[str, ...] = (),
+    parallel: bool = False,
+    no_positive: NoPositive = "drop",
+    ks: tuple[Annotated[int, Field(ge=1)], ...] = (5,),
+    vectors: str = "",
+    most: Annotated[int, Field(ge=1)] = 20_000,
+    name: str = "",
+) -> Scores:
+    """
+    Answers to questions, put in order by the model's own scores, against BM25 on the same answers, mean word vectors
+    and chance.
+
+    Args:
+        path: a CSV, TSV, JSONL or Parquet file, or a folder or glob of them; empty: the held-out documents' questions.
+        question, answer, label: columns of the texts and of 1 or 0.
+        columns, parallel: see `header` and `parallel` of `table_files.Columns`.
+        no_positive: see `ranking.counted`.
+        ks: places that hit, recall and nDCG look at.
+        vectors: word vectors by path or package, whose mean over a text's words is a second baseline; empty: none.
+        most: held-out texts at most.
+        name: figures are called `ranking.<name>.map`; empty: the path's last part without suffix, or `held-out`.
+    Returns:
+        Figures of `ranked.figures`, and `question_norm` and `answer_norm`, mean lengths of vectors; counts of
+        `ranked.counts`.
+    Raises:
+        SourceError: the file cannot be used.
+        WordVectorsError: the word vectors cannot be used.
+        ValueError: a vector that is not finite.
+    Source:
+        Rao, He and Lin 2016 for the two ways to count questions.
+    """
+    called = f"ranking.{name or table_files.name(path) or ranked.HELD_OUT}"
+    how = ranked.Columns(question, answer, label, columns, parallel)
+    found = ranked.read(path, how) if path else ranked.held_out(sentences, most)
+    counts = ranked.counts(found, no_positive)
+    if not counts["questions"]:
+        note = f"{called}: none of {counts['none_right'] + counts['all_right']} questions counts"
+        remedy = "give answers of both kinds" if path else "raise corpus.held_out, or give answers of both kinds"
+        return Scores(called, counts=counts, note=f"{note}; {remedy}", table=RANKINGS)
+    words = ranked.means(vectors, found)
+    vector_ND = _finite(model.encode(found.texts), found.texts)
+    rows = ranked.scored(found, called.partition(".")[2], vector_ND, model.score, words)
+    figures = ranked.figures(rows, no_positive, ks) | ranked.norms(found, vector_ND)
+    note = f"{called}: {words.scarce}" if words and words.scarce else ""
+    return Scores(called, {f"{called}.{key}": value for key, value in figures.items()}, counts, rows, note, RANKINGS)
+
+
 def _encoded(model: Model, texts: list[str]) -> np.ndarray:
     """A vector for each text; one that repeats is encoded once."""
     place = {text: at for at, text in enumerate(dict.fromkeys(texts))}
@@ -364,7 +421,7 @@ def fits(recipe: Recipe) -> None:
 
 
 def _named(options: Mapping[str, Any], where: str) -> str:
-    name = options["name"] or table_files.name(options["path"]) or predicting.HELD_OUT
+    name = options["name"] or table_files.name(options["path"]) or ranked.HELD_OUT
     if not re.fullmatch(r"[\w-]+", name):
         raise RecipeError(f'{where}.name is "{name}"; should be letters, digits, "_" or "-", as in name = "stsb-dev"')
     return str(name)
@@ -404,10 +461,38 @@ def _read_classes(options: Mapping[str, Any]) -> None:
 
 def _class_digests(options: Mapping[str, Any]) -> list[str]:
     tables = [table_files.digest(path) if path else "" for path in (options["path"], options["test"])]
-    if not options["vectors"]:
-        return tables
-    with Path(options["vectors"]).open("rb") as file:
-        return [*tables, hashlib.file_digest(file, "sha256").hexdigest()]
+    return [*tables, *_vector_digests(options)]
+
+
+def _vector_digests(options: Mapping[str, Any]) -> list[str]:
+    found = []
+    for path in word_vectors.paths(options["vectors"]) if options["vectors"] else []:
+        with path.open("rb") as file:
+            found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return found
+
+
+def _answer_columns(options: Mapping[str, Any]) -> ranked.Columns:
+    return ranked.Columns(*(options[name] for name in ("question", "answer", "label", "columns", "parallel")))
+
+
+def _read_answers(options: Mapping[str, Any]) -> None:
+    if options["path"]:
+        found = ranked.read(options["path"], _answer_columns(options))
+        if not ranked.counts(found, options["no_positive"])["questions"]:
+            raise SourceError(
+                f"{options['path']}: no question counts: each has only right or only wrong answers; give answers of "
+                "both kinds"
+            )
+        ranked.means(options["vectors"], found)
+    elif options["vectors"]:
+        word_vectors.paths(options["vectors"])
+
+
+def _answer_digests(options: Mapping[str, Any]) -> list[str]:
+    path = options["path"]
+    tables = [table_files.digest(path, _answer_columns(options).wanted())] if path else [""]
+    return [*tables, *_vector_digests(options)]
 
 
 EVALUATIONS: dict[str, Callable[..., Scores]] = {
@@ -416,10 +501,12 @@ EVALUATIONS: dict[str, Callable[..., Scores]] = {
     "probe": probe,
     "words": words,
     "perplexity": perplexity,
+    "ranking": ranking,
 }
 GIVEN: dict[str, Given] = {
     "sts": Given(_read_pairs, lambda options: [table_files.digest(options["path"])]),
     "probe": Given(_read_classes, _class_digests),
     "words": Given(_read_pairs, lambda options: [table_files.digest(options["path"])]),
     "perplexity": Given(_read_texts, lambda options: predicting.digests(options["path"])),
+    "ranking": Given(_read_answers, _answer_digests),
 }

@@ -25,16 +25,19 @@ class Examples:
         views: rows of an example.
         augment: a completed choice for each view; empty: tokens stay as they are.
         tokenizer: name of the tokenizer in the store; empty where no augmentation reads it.
+        most: wrong answers of a question at most, which make examples of unlike sizes; 0: no questions.
     """
 
     views: int
     augment: tuple[Choice, ...] = ()
     tokenizer: str = ""
+    most: int = 0
 
     def record(self) -> dict[str, Any]:
         """For keys: all that decides rows."""
         choices = [choice.model_dump() for choice in self.augment]
-        return {"views": self.views, "augment": choices, "tokenizer": self.tokenizer}
+        asked = {"most": self.most} if self.most else {}
+        return {"views": self.views, "augment": choices, "tokenizer": self.tokenizer, **asked}
 
     @property
     def reads_words(self) -> bool:
@@ -50,7 +53,8 @@ def planned(recipe: Recipe) -> Examples | None:
         RecipeError: unknown pairs or augmentation; not one augmentation or view a view; batches of parts of examples;
             a term that compares views where there are none.
     """
-    kind = complete(PAIRINGS, recipe.pairs, "pairs").kind
+    pairs = complete(PAIRINGS, recipe.pairs, "pairs")
+    kind = pairs.kind
     views, given = VIEWS[kind], len(recipe.augment)
     _check_views(recipe, kind, views)
     choices = tuple(complete(AUGMENTATIONS, choice, f"augment.{n}") for n, choice in enumerate(recipe.augment))
@@ -59,12 +63,21 @@ def planned(recipe: Recipe) -> Examples | None:
         raise RecipeError(f'augment has {given} entries; an example of pairs.kind "{kind}" has {views} views: {remedy}')
     if views == 0:
         return None
+    augmented = () if all(choice.kind == "none" for choice in choices) else choices
+    if kind == "qa":
+        if augmented:
+            raise RecipeError('augment is for examples of a fixed size, not for pairs.kind "qa"; leave it out')
+        return Examples(views, most=pairs.options["most"])
     check_rows(recipe.batches.rows, views)
-    return Examples(views, () if all(choice.kind == "none" for choice in choices) else choices)
+    return Examples(views, augmented)
 
 
 def _check_views(recipe: Recipe, kind: str, views: int) -> None:
     texts = recipe.corpus.example_texts
+    if (kind == "qa") != recipe.corpus.asks:
+        given = f'corpus.labels is "{recipe.corpus.labels}"'
+        remedy = 'pairs.kind = "qa"' if recipe.corpus.asks else 'corpus.labels = "right" and corpus.label'
+        raise RecipeError(f'pairs.kind is "{kind}", {given}: questions and answers need both; set {remedy}')
     if kind in ("pairs", "triples") and texts != views:
         names = ["anchor", "positive", "negative"][:views]
         raise RecipeError(

@@ -38,11 +38,12 @@ class File:
     size: int = 0
     modified: int | None = None  # nanoseconds; None: the file system does not tell
     refused: str = ""
+    form: str = ""  # what is inside, where the suffix does not say
 
     @property
     def kind(self) -> str | None:
         """What is inside, by suffix; None: unknown."""
-        return kind(self.uri)
+        return self.form or kind(self.uri)
 
 
 def kind(uri: str) -> str | None:
@@ -51,6 +52,12 @@ def kind(uri: str) -> str | None:
     inner = PurePosixPath(path.stem) if path.suffix in PACKINGS else path
     found = KINDS.get(inner.suffix.lower())
     return None if found == "parquet" and inner is not path else found
+
+
+def by_commas(name: str) -> bool:
+    """Whether a table's values are parted by commas, not by tabs."""
+    path = PurePosixPath(_plain(name))
+    return (PurePosixPath(path.stem) if path.suffix in PACKINGS else path).suffix.lower() not in (".tsv", ".txt")
 
 
 def packing(uri: str) -> str | None:

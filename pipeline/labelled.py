@@ -1,6 +1,6 @@
 """
 Labelled rows: a row is an example (an anchor, its positive, perhaps a hard negative), or a judged pair, and the judged
-pairs of a premise are made into triples.
+pairs of a premise are made into triples; judged answers to questions stay what they are.
 
 The texts of an example follow one another in its document, and none of them is ever lost alone.
 """
@@ -8,7 +8,7 @@ The texts of an example follow one another in its document, and none of them is 
 import polars as pl
 
 from models.recipe import Corpus
-from pipeline import rows, tables
+from pipeline import judged, rows, tables
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = "entailment", "neutral", "contradiction"
 LABELS = {
@@ -24,7 +24,8 @@ def finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFram
     Records and quarantine of a shard's raw rows, as `pipeline.rows.finish`.
 
     A row with a text that cannot be used is put aside as a whole, and keeps its places in its document. With
-    `corpus.label` places count triples, and a premise of which no triple can be made is put aside at its first row.
+    `corpus.label` places count triples, and a premise of which no triple can be made is put aside at its first row;
+    with `corpus.labels = "right"` they count a question and its answers, and records have a `label`.
 
     Raises:
         SourceError: rows of a document lie apart and `corpus.scattered` is not `sort`.
@@ -37,6 +38,8 @@ def finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFram
     frame = rows.together(frame.filter(pl.col("id").is_not_null()), corpus)
     wrong = frame.filter(pl.col("reason").is_not_null())
     bad = pl.concat(part.select(list(tables.QUARANTINE.columns)) for part in (apart, wrong))
+    if corpus.asks:
+        return judged.records(frame), rows.quarantine(bad)
     if corpus.label:
         records, lost = _triples(frame.filter(pl.col("reason").is_null()))
         return records, rows.quarantine(pl.concat([bad, lost]))
@@ -48,7 +51,8 @@ def finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFram
 
 def _reason(corpus: Corpus) -> pl.Expr:
     wrong = [_wrong(pl.col(f"text {i}"), name, corpus.longest) for i, name in enumerate(corpus.texts)]
-    return pl.coalesce("reason", *wrong, *([_mislabelled(corpus)] if corpus.label else []))
+    mislabelled = judged.mislabelled if corpus.asks else _mislabelled
+    return pl.coalesce("reason", *wrong, *([mislabelled(corpus)] if corpus.label else []))
 
 
 def _wrong(text: pl.Expr, name: str, longest: int) -> pl.Expr:

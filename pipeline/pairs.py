@@ -1,13 +1,16 @@
 """
 Which texts belong together.
 
-Of an *example* all texts stand next to each other in a batch: `views` says how many rows it has there. Neighbours make
-no examples but runs of sentences, each of which stands in a batch once.
+Of an *example* all texts stand next to each other in a batch: `views` says how many rows it has there. A question and
+its answers have as many as there are. Neighbours make no examples but runs of sentences, each of which stands in a
+batch once.
 """
 
 from collections.abc import Callable
+from typing import Annotated
 
 import polars as pl
+from pydantic import Field
 
 from pipeline.tables import PAIRS
 
@@ -90,9 +93,36 @@ def triples(sentences: pl.DataFrame) -> pl.DataFrame:
     return PAIRS.check(_examples(sentences, 3))
 
 
+def qa(sentences: pl.DataFrame, *, most: Annotated[int, Field(ge=1)] = 64) -> pl.DataFrame:
+    """
+    Pair each question with each of its right answers; its wrong ones stand beside, for all of them together.
+
+    Args:
+        sentences: rows of table `sentences` with `label`, sorted; row numbers are theirs. A text without a label
+            begins a question.
+        most: wrong answers of a question in an epoch; of more, each epoch draws others.
+    Returns:
+        Table `pairs` with `wrong`; `distance` is 1.
+    """
+    rows = (
+        sentences.select("document", "label")
+        .with_row_index("row", offset=0)
+        .with_columns(question=pl.when(pl.col("label").is_null()).then("row").forward_fill().over("document"))
+    )
+    wrong = rows.filter(pl.col("label") == 0).group_by("question").agg(wrong=pl.col("row").sort())
+    right = rows.filter(pl.col("label") == 1).join(wrong, on="question", how="left", maintain_order="left")
+    found = right.select(
+        anchor="question",
+        positive="row",
+        distance=pl.lit(1, pl.Int8),
+        wrong=pl.col("wrong").fill_null(pl.lit([], pl.List(pl.UInt32))),
+    )
+    return PAIRS.check(found)
+
+
 def none(sentences: pl.DataFrame) -> pl.DataFrame:
     """No pairs: each sentence is an example of its own, as for masked words."""
-    return PAIRS.empty().drop("negative")
+    return PAIRS.empty()
 
 
 def _examples(sentences: pl.DataFrame, views: int) -> pl.DataFrame:
@@ -112,6 +142,9 @@ PAIRINGS: dict[str, Callable[..., pl.DataFrame]] = {
     "single": single,
     "pairs": pairs,
     "triples": triples,
+    "qa": qa,
     "none": none,
 }
-VIEWS = {"neighbours": 0, "single": 2, "pairs": 2, "triples": 3, "none": 1}  # rows of an example; 0: runs instead
+# Rows of an example; 0: runs instead. Of a question there are three kinds of rows: itself, right and wrong answers.
+VIEWS = {"neighbours": 0, "single": 2, "pairs": 2, "triples": 3, "qa": 3, "none": 1}
+READS = {"qa": ("document", "place", "label")}  # columns of sentences; the others read no label

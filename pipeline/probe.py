@@ -5,7 +5,6 @@ Beside the model stand the same regression on counts of words and, where a file 
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +19,7 @@ from pipeline.metrics import bootstrap_difference
 from pipeline.neighbours import WORD
 from pipeline.tables import PREDICTIONS
 from pipeline.word_vectors import WordVectorsError
+from pipeline.word_vectors import paths as vector_paths
 from pipeline.word_vectors import read as read_vectors
 
 STRENGTHS = (0.25, 1.0, 4.0, 16.0, 64.0)  # C; for a text of usual length the variance of scores before any was seen
@@ -151,8 +151,10 @@ def word_means(path: str, texts: list[str]) -> Words:
     Raises:
         WordVectorsError: no file, a line that is not a word and its numbers, or no word of the texts in it.
     """
-    if not Path(path).is_file():
-        raise WordVectorsError(f"{path}: no such file; give a text file of word vectors")
+    try:
+        vector_paths(path)
+    except WordVectorsError as error:
+        raise WordVectorsError(f"{path}: {error}") from None
     words_N = [WORD.findall(text) for text in texts]
     every = dict.fromkeys(word for words in words_N for word in words)
     wanted = {word: at for at, word in enumerate(dict.fromkeys([*every, *(word.lower() for word in every)]))}

@@ -1,7 +1,8 @@
 """
 Source `pydoc:`: the documentation of installed Python packages, read from their source files without importing them.
 
-Modules are documents, and paragraphs of prose in their docstrings are records, in source order.
+Modules are documents, and paragraphs of prose in their docstrings are records, in source order. Or else a docstring's
+first line is a question, what follows its right answer, and what follows other first lines of the module wrong ones.
 """
 
 import ast
@@ -10,13 +11,15 @@ import sysconfig
 import warnings
 from collections.abc import Iterator, MutableMapping
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import xxhash
 
-from pipeline import files, rows, tables
+from models.recipe import Corpus
+from pipeline import files, judged, tables
 from pipeline.docstrings import prose
 from pipeline.shard import Shard, SourceError, digest_of
 
@@ -34,7 +37,10 @@ SKIPPED |= {
     "extern",
     "externals",
 }
+WRONG = 8  # answers to a question that are taken from other docstrings of its module
+ANSWER = 400  # characters of an answer, about: paragraphs are taken while it is shorter
 Found = tuple[str, str]  # path, and name relative to the root
+Paragraph = tuple[int, str, str]  # line of its docstring, public name of what that is about, and text
 
 
 def shards(uri: str, memory: MutableMapping[str, Any]) -> list[Shard]:
@@ -48,10 +54,12 @@ def shards(uri: str, memory: MutableMapping[str, Any]) -> list[Shard]:
     return [shard for name in dict.fromkeys(names) for shard in _package(name, memory)]
 
 
-def read(shard: Shard) -> tuple[pl.DataFrame, pl.DataFrame]:
+def read(shard: Shard, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
     """
     Records (as `pipeline.sources.read`) and quarantine of a shard; files that do not parse are in the latter.
 
+    Args:
+        corpus: with `labels = "right"` records are questions and answers.
     Raises:
         SourceError: a file changed since `shards`.
     """
@@ -63,15 +71,51 @@ def read(shard: Shard) -> tuple[pl.DataFrame, pl.DataFrame]:
         digests.append((name, 1, xxhash.xxh3_128(code).hexdigest()))
         module = _module(name)
         try:
-            found = list(_paragraphs(_tree(code), module))
+            paragraphs = list(_paragraphs(_tree(code), module))
         except (SyntaxError, ValueError, RecursionError) as error:
             bad.append((name, getattr(error, "lineno", None) or 1, f"not Python: {error}; mend or drop it", ""))
             continue
-        records += [(name, row, module, title, "en", text, at) for at, (row, title, text) in enumerate(found)]
+        found = questions(paragraphs) if corpus.asks else [(*paragraph, None) for paragraph in paragraphs]
+        records += [
+            (name, row, module, title, "en", text, at, label) for at, (row, title, text, label) in enumerate(found)
+        ]
     if digest_of(digests) != shard.digest:
         raise SourceError(f"{shard.name}: changed while it was read; start the run again when nobody installs packages")
     quarantine = pl.DataFrame(bad, schema=tables.QUARANTINE.empty().schema, orient="row")
-    return pl.DataFrame(records, schema=rows.RECORDS, orient="row"), tables.QUARANTINE.check(quarantine)
+    frame = pl.DataFrame(records, schema=judged.RECORDS, orient="row")
+    return frame if corpus.asks else frame.drop("label"), tables.QUARANTINE.check(quarantine)
+
+
+def questions(paragraphs: list[Paragraph]) -> list[tuple[int, str, str, int | None]]:
+    """
+    Questions of a module, each before its answers: the right one and up to `WRONG` of other questions, which a digest
+    chooses. A docstring of one paragraph asks nothing.
+
+    Returns:
+        Line, name, text and label of each: null for a question, 1 and 0 for right and wrong answers.
+    """
+    asked: list[tuple[int, str, str, str]] = []
+    for (line, name), some in groupby(paragraphs, key=lambda paragraph: paragraph[:2]):
+        first, *rest = (text for _, _, text in some)
+        if rest:
+            asked.append((line, name, first, _answer(rest)))
+    found: list[tuple[int, str, str, int | None]] = []
+    for line, name, question, right in asked:
+        found += [(line, name, question, None), (line, name, right, 1)]
+        others = {answer: at for at, (_, _, asks, answer) in enumerate(asked) if asks != question and answer != right}
+        chosen = sorted(others, key=lambda answer: xxhash.xxh3_64_intdigest(f"{question}\n{answer}".encode()))[:WRONG]
+        found += [(*asked[others[answer]][:2], answer, 0) for answer in sorted(chosen, key=lambda one: others[one])]
+    return found
+
+
+def _answer(paragraphs: list[str]) -> str:
+    """The first paragraphs, until they are long enough."""
+    text = ""
+    for paragraph in paragraphs:
+        if len(text) >= ANSWER:
+            break
+        text = f"{text} {paragraph.strip()}".strip()
+    return text
 
 
 def _package(name: str, memory: MutableMapping[str, Any]) -> list[Shard]:

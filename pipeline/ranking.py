@@ -7,6 +7,8 @@ number counts against the scorer too. Every measure looks at the same ordered li
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from math import comb
 from typing import Literal, get_args
 
 import numpy as np
@@ -159,6 +161,39 @@ def ranking(
     figures |= {f"{name}@{k}": of(lists, k) for name, of in _AT.items() for k in ks}
     counts = {"questions": keep_Q, "none_right": lists.right() == 0, "all_right": lists.right() == lists.sizes()}
     return {name: mean(value_Q) for name, value_Q in figures.items()} | {k: int(v.sum()) for k, v in counts.items()}
+
+
+def chance(label_N: ArrayLike, question_N: ArrayLike, *, no_positive: NoPositive = "drop") -> dict[str, float]:
+    """
+    What is expected of an order that is drawn blindly, of N answers with R right ones, as a mean over questions.
+
+        map = (H + (R - 1) (N - H) / (N - 1)) / N,   H = 1 + 1/2 + ... + 1/N
+        mrr = sum over k of C(N - k, R - 1) / (k C(N, R)),   p@1 = R / N
+
+    An answer stands at place k with chance 1 / N, and (R - 1) (k - 1) / (N - 1) other right ones before it.
+
+    Args:
+        label_N, question_N: see `ordered`.
+        no_positive: see `counted`.
+    Returns:
+        `map`, `mrr` and `p@1`, nan if no question counts.
+    """
+    lists = ordered(np.zeros(np.shape(label_N)), label_N, question_N)
+    keep_Q = counted(lists, no_positive)
+    pairs_Q = zip(lists.sizes()[keep_Q].tolist(), lists.right()[keep_Q].astype(int).tolist(), strict=True)
+    found = np.array([_chance(*pair) for pair in pairs_Q]).reshape(-1, 3)
+    mean_3 = found.mean(axis=0) if len(found) else np.full(3, np.nan)
+    return dict(zip(("map", "mrr", "p@1"), mean_3.tolist(), strict=True))
+
+
+@cache
+def _chance(size: int, right: int) -> tuple[float, float, float]:
+    if right == 0:
+        return 0.0, 0.0, 0.0
+    harmonic = sum(1 / place for place in range(1, size + 1))
+    precision = (harmonic + (right - 1) * (size - harmonic) / max(1, size - 1)) / size
+    first = sum(comb(size - place, right - 1) / place for place in range(1, size - right + 2)) / comb(size, right)
+    return precision, first, right / size
 
 
 _AT = {"hit": hit, "recall": recall, "ndcg": ndcg}

@@ -22,6 +22,7 @@ from rich.text import Text
 HEADINGS = {  # the model, and baselines that have a column of their own; chance is shown by that name
     "": "model",
     "bm25": "BM25",
+    "vectors": "word vectors",
     "random": "chance",
     "overlap": "word overlap",
     "bag": "bag of words",
@@ -31,24 +32,16 @@ HEADINGS = {  # the model, and baselines that have a column of their own; chance
 }
 SIDES = tuple(side for side in HEADINGS if side)
 COUNTS = (
-    "queries",
-    "candidates",
-    "same_text",
-    "repeated",
-    "pairs",
-    "dropped",
-    "texts",
-    "classes",
-    "trained",
-    "tokens",
-    "unseen",
-    "unknown",
+    *("queries", "candidates", "same_text", "repeated", "pairs", "dropped", "texts", "classes", "trained"),
+    *("questions", "answers", "none_right", "all_right", "tokens", "unseen", "unknown"),
 )
 # Evaluations that a recipe may hold several of, each with a name: sts.stsb-dev.spearman
-SEVERAL = ("sts", "probe", "words", "perplexity")
+SEVERAL = ("sts", "probe", "words", "perplexity", "ranking")
 HUNDREDS = ("spearman", "pearson", "length_bias", "accuracy")  # figures up to 100
 MEASURES = {  # what verdicts are of; decimals
     "mrr_over_bm25": ("MRR", 3),
+    "map_over_bm25": ("MAP", 3),
+    "map_over_vectors": ("MAP", 3),
     "spearman_over_overlap": ("Spearman", 2),
     "accuracy_over_bag": ("accuracy", 2),
     "accuracy_over_words": ("accuracy", 2),
@@ -151,6 +144,10 @@ def _scores(result: Mapping[str, Any]) -> Iterable[RenderableType]:
             yield _line(f"{own['pairs']:,.0f} rated pairs{_left_out(own, 'score')}{unknown}")
         if "tokens" in own:
             yield _line(f"{own['tokens']:,.0f} words and ends of {own['texts']:,.0f} texts")
+        if "questions" in own:
+            asked = f"{own['questions']:,.0f} questions counted, {own['answers']:,.0f} answers in all"
+            yield _line(f"{asked}{_left_out(own, 'label')}")
+            yield _line(f"{own['none_right']:,.0f} had no right answer, {own['all_right']:,.0f} no wrong one")
         if "classes" in own:
             trained = f", trained on {own['trained']:,.0f} others" if "trained" in own else ""
             yield _line(f"{own['texts']:,.0f} texts, {own['classes']:,.0f} classes{trained}{_left_out(own, 'label')}")

@@ -15,7 +15,7 @@ from models.recipe import Recipe, digest
 from pipeline import batches, corpus, examples, rows, vocabulary
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
-from pipeline.pairs import PAIRINGS, PAIRS_VERSION
+from pipeline.pairs import PAIRINGS, PAIRS_VERSION, READS
 from pipeline.sources import Shard, SourceError, read, shards
 from pipeline.store import Piece, Store
 from pipeline.tables import DOCUMENTS, PAIRS, QUARANTINE, SENTENCES, TOKENS
@@ -58,7 +58,8 @@ class Road:
         Raises:
             SourceError: a document lies in two shards; nothing is left of the corpus.
         """
-        unset = {name for name in ("texts", "label") if not getattr(self.recipe.corpus, name)}
+        later = {"texts": (), "label": "", "labels": "entailment", "columns": (), "parallel": False}  # keys stay
+        unset = {name for name, none in later.items() if getattr(self.recipe.corpus, name) == none}
         what = self.recipe.corpus.model_dump(exclude={"name", "shard_bytes"} | unset)
         items = {number: ((shard.digest,), (shard, self.recipe.corpus)) for number, shard in source.shards.items()}
         stage = Stage("documents", corpus.DOCUMENTS_VERSION, make_documents, what)
@@ -181,7 +182,7 @@ def make_tokens(store: Store, key: str, item: tuple[Piece, str, int]) -> Piece:
 def make_pairs(store: Store, key: str, item: tuple[Piece, recipes.Choice]) -> Piece:
     """Worker's part of stage `pairs`: one shard."""
     started, (sentences, choice) = time.time(), item
-    frame = bind(PAIRINGS, choice)(store.read(sentences, ["document", "place"]))
+    frame = bind(PAIRINGS, choice)(store.read(sentences, list(READS.get(choice.kind, ("document", "place")))))
     return store.write(PAIRS, key, frame, started=started, inputs=(sentences.key,))
 
 

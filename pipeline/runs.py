@@ -1,11 +1,12 @@
 """Runs: neighbouring sentences of a document that stand together in a batch, each once, and answer each other."""
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
 import polars as pl
 
-from pipeline.tables import BATCHES, BOTH
+from pipeline.tables import BATCHES, BOTH, FILLER, schema
 
 
 def shard_runs(
@@ -65,3 +66,10 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
             "text", pl.col("tokens"), "side", "group", "answers"
         )
     )
+
+
+def fillers(columns: Sequence[str], count: int) -> pl.DataFrame:
+    """Rows of table `batches` that are in no pool and no count."""
+    empty = {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]], "view": [0], "hard": [[]]}
+    one = pl.DataFrame({name: empty[name] for name in columns}, schema=schema(BATCHES, columns))
+    return one.select(pl.all().gather([0] * count))

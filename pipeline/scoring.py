@@ -14,17 +14,21 @@ from pipeline.embed import matrix, opened
 from pipeline.evaluate import EVALUATIONS, Scores, completed, given
 from pipeline.manifest import Manifest
 from pipeline.store import Piece, Store, piece_key
-from pipeline.tables import PREDICTIONS, SCORES, SIMILARITIES, Table
+from pipeline.tables import PREDICTIONS, RANKINGS, SCORES, SIMILARITIES, Table
 
 SCORES_VERSION = 2
 EVERY = 2**64 - 1
-BESIDE = {"rated": SIMILARITIES, "predicted": PREDICTIONS}  # tables beside `scores`, by what their rows are
+BESIDE = {
+    "rated": SIMILARITIES,
+    "predicted": PREDICTIONS,
+    "ranked": RANKINGS,
+}  # tables beside `scores`, by what their rows are
 SPARE = 2  # sentences looked at for each candidate wanted: repeats and lone sentences fall away
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures by flat name, and what getting them took; `queries` counts queries, rated pairs and texts."""
+    """Figures by flat name, and what getting them took; `queries` counts queries, rated pairs, texts and answers."""
 
     key: str
     figures: Mapping[str, float]
@@ -66,8 +70,8 @@ def outcome(
     """
     All evaluations of one model; a second call only reads.
 
-    Cosines of rated pairs lie in table `similarities`, predicted classes in `predictions`, under the same key and
-    written before the scores.
+    Cosines of rated pairs lie in table `similarities`, predicted classes in `predictions`, scores of answers in
+    `rankings`, under the same key and written before the scores.
 
     Args:
         folder: the model folder's name in the store, or a path.

@@ -1,13 +1,13 @@
 """
 Sources: from a path, a glob or a URI to shards, and from a shard to records.
 
-Formats: text, Markdown, JSON lines, CSV and TSV, Parquet, and the documentation of installed Python packages
-(`pydoc:`). With `corpus.texts` a row of a table holds a whole example. What cannot be used comes back as quarantine,
-with file, row and remedy, and costs nothing but itself.
+Formats: text, Markdown, JSON lines, CSV and TSV, Parquet, folders of parallel lines, and the documentation of installed
+Python packages (`pydoc:`). With `corpus.texts` a row of a table holds a whole example. What cannot be used comes back
+as quarantine, with file, row and remedy, and costs nothing but itself.
 """
 
-from collections.abc import Callable, MutableMapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import asdict, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -15,7 +15,7 @@ import polars as pl
 import xxhash
 
 from models.recipe import Corpus, digest
-from pipeline import delimited, files, jsonl, labelled, parquet, prose, pydoc, rows
+from pipeline import delimited, files, jsonl, labelled, parallel, parquet, prose, pydoc, rows
 from pipeline.files import File
 from pipeline.shard import Chunk, Shard, SourceError, digest_of
 
@@ -43,10 +43,13 @@ def shards(uri: str, corpus: Corpus, memory: Memory) -> list[Shard]:
         SourceError: there is nothing to use, a file is broken as a whole, or a column is missing.
     """
     if uri.startswith("pydoc:"):
-        _check_tables(uri, ["pydoc:"], corpus)
+        _check_tables(uri, [] if corpus.asks else ["pydoc:"], corpus)
         return pydoc.shards(uri, memory)
     root, found = files.listing(uri)
+    if corpus.parallel:
+        return _parallel(uri, root, found, corpus, memory)
     usable = _usable(uri, found)
+    usable = [replace(file, form="csv") if corpus.columns and file.kind == "text" else file for file in usable]
     _check_tables(uri, [file.relative for file in usable if file.kind in ("text", "markdown")], corpus)
     cuts = [(file, _chunks(file, corpus, memory)) for file in usable]
     if all(chunk.empty for _, chunks in cuts for chunk in chunks):
@@ -72,16 +75,47 @@ def read(shard: Shard, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
         SourceError: the file changed since `shards`, is broken as a whole, or a document's rows lie apart.
     """
     if shard.kind == "pydoc":
-        return pydoc.read(shard)
+        return pydoc.read(shard, corpus)
     names = [files.relative(uri, shard.root) for uri in shard.files]
     if shard.kind == "refused":
         return _finish(_told(names, "link out of the corpus or to nothing, or no file; copy it in", corpus), corpus)
+    if shard.kind == "parallel":
+        return _finish(_read_parallel(shard, corpus), corpus)
     chunk = Chunk("", shard.start, shard.stop, shard.first_row)
     got = [_raw(shard.kind, uri, name, chunk, corpus) for uri, name in zip(shard.files, names, strict=True)]
-    now = digest_of((name, chunk.first_row, digest) for name, (_, digest) in zip(names, got, strict=True))
-    if now != shard.digest:
-        raise SourceError(f"{shard.name}: changed while it was read; start the run again when nobody writes to it")
+    _check_unchanged(shard, [(name, chunk.first_row, digest) for name, (_, digest) in zip(names, got, strict=True)])
     return _finish(pl.concat([raw for raw, _ in got]), corpus)
+
+
+def _parallel(uri: str, root: str, found: list[File], corpus: Corpus, memory: Memory) -> list[Shard]:
+    """A shard for each folder of parallel lines."""
+    settings = "corpus.texts, corpus.label" if corpus.texts else "corpus.text"
+    result = []
+    for folder in parallel.folders(uri, found, rows.named(corpus), f"{settings} or corpus.document"):
+        columns = folder.columns.values()
+        if not any(file.size for file in columns):
+            raise SourceError(f"{folder.name}: {EMPTY}")
+        known = digest_of((file.relative, 1, _chunks(file, corpus, memory)[0].digest) for file in columns)
+        uris = tuple(file.uri for file in columns)
+        result.append(Shard(f"{folder.name} and beside it", "parallel", uris, digest=known, root=root))
+    return result
+
+
+def _read_parallel(shard: Shard, corpus: Corpus) -> pl.DataFrame:
+    names = [files.relative(uri, shard.root) for uri in shard.files]
+    packed = [files.content(uri) for uri in shard.files]
+    _check_unchanged(
+        shard, [(name, 1, xxhash.xxh3_128(data).hexdigest()) for name, data in zip(names, packed, strict=True)]
+    )
+    found = [parallel.lines(uri, data) for uri, data in zip(shard.files, packed, strict=True)]
+    parallel.check_lengths({name: len(some) for name, some in zip(names, found, strict=True)})
+    columns = {PurePosixPath(name).name: some for name, some in zip(names, found, strict=True)}
+    return parallel.raw(names[0], columns, corpus)
+
+
+def _check_unchanged(shard: Shard, now: Iterable[tuple[str, int, str]]) -> None:
+    if digest_of(now) != shard.digest:
+        raise SourceError(f"{shard.name}: changed while it was read; start the run again when nobody writes to it")
 
 
 def _finish(raw: pl.DataFrame, corpus: Corpus) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -93,7 +127,8 @@ def _check_tables(uri: str, prose: list[str], corpus: Corpus) -> None:
     if corpus.texts and prose:
         raise SourceError(
             f"source {uri}: {prose[0]} has no columns, and corpus.texts asks for {', '.join(corpus.texts)}; name only "
-            ".csv, .tsv, .jsonl or .parquet files, as in 'folder/*.parquet', or leave corpus.texts empty"
+            ".csv, .tsv, .jsonl or .parquet files, as in 'folder/*.parquet', leave corpus.texts empty, or name the "
+            "columns of .txt tables in corpus.columns"
         )
 
 
@@ -189,5 +224,5 @@ def _raw(kind: str, uri: str, name: str, chunk: Chunk, corpus: Corpus) -> tuple[
     if kind == "jsonl":
         return jsonl.raw(name, data, chunk.first_row, corpus), digest
     if kind == "csv":
-        return delimited.raw(name, data, ".tsv" in PurePosixPath(name).suffixes, corpus), digest
+        return delimited.raw(name, data, not files.by_commas(name), corpus), digest
     return (prose.markdown if kind == "markdown" else prose.text)(name, data, corpus), digest

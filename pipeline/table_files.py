@@ -1,5 +1,6 @@
 """
-Tables that people keep in files: CSV, TSV, JSONL or Parquet, one, or all those of a folder or glob behind each other.
+Tables that people keep in files: CSV, TSV, JSONL or Parquet, one, or all those of a folder or glob behind each other;
+or folders of parallel lines.
 """
 
 import csv
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline import files
+from pipeline import files, parallel
 from pipeline.shard import SourceError
 
 KINDS = ("csv", "jsonl", "parquet")
@@ -25,10 +26,17 @@ Numbered = tuple[int, dict[str, Any]]  # row of a file, and its values by column
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns that are wanted, and of the options that name them: `left, right and score`."""
+    """
+    Names of the columns that are wanted, and of the options that name them: `left, right and score`.
+
+    `header` names all columns of CSV and TSV files whose first line does not; .txt is then TSV too. `parallel` takes
+    each file of a folder for a column, and its lines for rows.
+    """
 
     names: tuple[str, ...]
     options: str
+    header: tuple[str, ...] = ()
+    parallel: bool = False
 
     def check(self, source: str, there: list[str]) -> None:
         """
@@ -88,15 +96,23 @@ def rows(path: str, columns: Columns) -> Iterator[Row]:
     Raises:
         SourceError: no file, no column, or a file that cannot be read.
     """
-    for file in _tables(path):
+    if columns.parallel:
+        for folder in _folders(path, columns):
+            for row, values in _parallel(folder):
+                yield Row(folder.name, row, values)
+        return
+    for file in _tables(path, bool(columns.header)):
         for row, values in _rows(file, columns):
             yield Row(file.relative, row, values)
 
 
-def digest(path: str) -> str:
+def digest(path: str, columns: Columns | None = None) -> str:
     """Digest of the files' names and bytes: what the rows are read from."""
+    found = _tables(path, bool(columns and columns.header)) if not (columns and columns.parallel) else []
+    if columns and columns.parallel:
+        found = [file for folder in _folders(path, columns) for file in folder.columns.values()]
     state = hashlib.sha256()
-    for file in _tables(path):
+    for file in found:
         state.update(f"{file.relative}\0{hashlib.sha256(files.content(file.uri)).hexdigest()}\n".encode())
     return state.hexdigest()
 
@@ -110,10 +126,22 @@ def name(path: str) -> str:
     return re.sub(r"[^\w-]+", "-", str(stem)).strip("-")
 
 
-def _tables(path: str) -> list[files.File]:
-    """Files of a kind with columns; others beside them, as a licence, are passed over."""
+def _folders(path: str, columns: Columns) -> list[parallel.Folder]:
+    return parallel.folders(path, files.listing(path)[1], columns.names, columns.options)
+
+
+def _parallel(folder: parallel.Folder) -> Iterator[Numbered]:
+    found = {name: parallel.lines(file.uri, files.content(file.uri)) for name, file in folder.columns.items()}
+    parallel.check_lengths({folder.columns[name].relative: len(lines) for name, lines in found.items()})
+    decoded = [_decoded(folder.columns[name].relative, b"\n".join(lines)).split("\n") for name, lines in found.items()]
+    for row, values in enumerate(zip(*decoded, strict=True), 1):
+        yield row, dict(zip(found, values, strict=True))
+
+
+def _tables(path: str, texts: bool = False) -> list[files.File]:
+    """Files of a kind with columns, `texts` among them; others beside them, as a licence, are passed over."""
     _, found = files.listing(path)
-    tables = [file for file in found if file.kind in KINDS]
+    tables = [file for file in found if file.kind in KINDS or (texts and file.kind == "text")]
     if refused := [file for file in tables if file.refused]:
         raise SourceError(f"{refused[0].relative}: {refused[0].refused}")
     if not tables:
@@ -129,7 +157,7 @@ def _rows(file: files.File, columns: Columns) -> Iterator[Numbered]:
     elif file.kind == "jsonl":
         yield from _jsonl(source, _decoded(source, data), columns)
     else:
-        yield from _delimited(source, _decoded(source, data), ".tsv" in PurePosixPath(source).suffixes, columns)
+        yield from _delimited(source, _decoded(source, data), not files.by_commas(source), columns)
 
 
 def _decoded(source: str, data: bytes) -> str:
@@ -141,13 +169,13 @@ def _decoded(source: str, data: bytes) -> str:
 
 
 def _delimited(source: str, text: str, tabs: bool, columns: Columns) -> Iterator[Numbered]:
-    """Rows below the header, from 1, blank lines left out."""
+    """Rows from 1, below the header if there is one, blank lines left out."""
     form: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), **form)
     row = 0
     try:
-        header = next(reader, [])
+        header = list(columns.header) or next(reader, [])
         columns.check(source, header)
         for values in filter(None, reader):
             row += 1

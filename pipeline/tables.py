@@ -51,8 +51,8 @@ class Table:
         return frame.sort(self.sort, maintain_order=True) if self.sort else frame
 
     def empty(self) -> pl.DataFrame:
-        """No rows, the right columns."""
-        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items()})
+        """No rows, the columns that are always there."""
+        return pl.DataFrame(schema={name: column.type for name, column in self.columns.items() if not column.optional})
 
 
 def schema(table: Table, names: Iterable[str]) -> dict[str, pl.DataType]:
@@ -74,6 +74,7 @@ DOCUMENTS = Table(
         "title": Column(STRING, "heading, name of the function, ...; empty: none"),
         "language": Column(STRING, "ISO 639 code"),
         "held_out": Column(FLAG, "kept for evaluation, never trained on"),
+        "label": Column(U8, "of an answer: 1 right, 0 wrong; null: a question", optional=True),
         "text": Column(STRING, "one record: a paragraph, a line, a value of the text column"),
     },
     sort=("document", "place"),
@@ -99,6 +100,7 @@ SENTENCES = Table(
         "held_out": Column(FLAG, "as in documents"),
         "language": Column(STRING, "ISO 639 code"),
         "group": Column(U64, "digest of the normalised text: texts of a group are never each other's negatives"),
+        "label": Column(U8, "as in documents", optional=True),
         "text": Column(STRING, "the sentence"),
     },
     sort=("document", "place"),
@@ -113,6 +115,7 @@ PAIRS = Table(
         "positive": Column(U32, "row in the shard's sentences"),
         "distance": Column(pl.Int8(), "sentences from anchor to positive; negative: before it"),
         "negative": Column(U32, "row in the shard's sentences: the anchor's own hard negative", optional=True),
+        "wrong": Column(pl.List(U32), "rows in the shard's sentences: the anchor's wrong answers", optional=True),
     },
     sort=("anchor", "distance"),
 )
@@ -209,6 +212,23 @@ PREDICTIONS = Table(
         "bag": Column(STRING, "class by the probe on counts of words"),
         "words": Column(STRING, "class by the probe on mean word vectors; null: none were given"),
         "most_common": Column(STRING, "the class that most texts have, of those trained on where there is a test part"),
+    },
+    sort=("evaluation", "source", "row"),
+)
+
+RANKINGS = Table(
+    "rankings",
+    {
+        "evaluation": Column(STRING, "its name: `wikiqa` of figure ranking.wikiqa.map"),
+        "source": Column(STRING, "file of answers, relative to the evaluation's path; empty: the held-out documents"),
+        "row": Column(U64, "line or row of the file, from 1; among the held-out texts, from 0"),
+        "question": Column(U32, "number of the question in the evaluation, from 0"),
+        "query": Column(U64, "group of the question"),
+        "target": Column(U64, "group of the answer"),
+        "label": Column(U8, "1 right, 0 wrong"),
+        "model": Column(pl.Float64(), "the model's score; higher is better"),
+        "bm25": Column(pl.Float64(), "that of BM25"),
+        "vectors": Column(pl.Float64(), "cosine of the mean word vectors; null: none were given"),
     },
     sort=("evaluation", "source", "row"),
 )

@@ -19,6 +19,7 @@ from pipeline.lease import lease
 from pipeline.run import STATE, Job, TrainingError, build
 from pipeline.store import Store
 from pipeline.train import fit
+from pipeline.word_vectors import scarce
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def weights(
             "workers": workers,
             "taken_up": trained.state.taken_up,
             "precision": job.recipe.training.precision,
+            "notes": scarce(job.recipe, job.vocabulary),
             "logged_steps": [step for step, _ in trained.state.losses],
             "loss": [loss for _, loss in trained.state.losses],
             "watched": [{"step": step, **figures} for step, figures in trained.state.watched],

@@ -60,7 +60,7 @@ def sentences(documents: Sequence[Document], first: int = 0) -> pl.DataFrame:
         for place, text in enumerate(document.texts)
         if text is not None
     ]
-    schema = {name: column.type for name, column in SENTENCES.columns.items()}
+    schema = SENTENCES.empty().schema
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     return SENTENCES.check(frame.with_columns(group=group(frame["text"])))
 

@@ -207,7 +207,7 @@ def test_no_more_rows_are_loaded_at_once_than_a_bucket_has(store, tmp_path, monk
     made = source(store, {number: [Document(story(d, 5)) for d in range(12)] for number in range(10)})
     settings = Batches(rows=8, run=4, bucket_rows=60)
     sizes = []
-    for bucket in batches._scattered(store, settings, 0, 0, made, {"repeats_of_held_out": 0}):
+    for bucket in batches._scattered(store, settings, 0, 0, made, {"repeats_of_held_out": 0}, []):
         sizes.append(len(bucket))
         (folder,) = (tmp_path / "scratch").iterdir()
         assert len(list(folder.iterdir())) <= 10  # a file a bucket, however many shards

@@ -229,7 +229,9 @@ def test_all_epochs_have_equally_many_batches_and_each_an_order_of_its_own(store
 
 def test_no_more_rows_are_loaded_at_once_than_a_bucket_has(store):
     made = made_of(store, LONG, "single")
-    buckets = list(batches._scattered(store, Batches(rows=6, bucket_rows=90), 0, 0, made, {"repeats_of_held_out": 0}))
+    buckets = list(
+        batches._scattered(store, Batches(rows=6, bucket_rows=90), 0, 0, made, {"repeats_of_held_out": 0}, [])
+    )
     assert (len(buckets), sum(map(len, buckets))) == (8, 720)
     assert max(map(len, buckets)) < 2 * 90
 
@@ -423,7 +425,7 @@ def test_augmentations_are_completed_and_nothing_but_none_is_none():
         ([SINGLE, "augment=['none', {kind='repeat', rate=2}]"], r"augment\.1\.rate is 2: "),
         ([SINGLE, "batches.rows=13"], r"batches\.rows is 13; should be a multiple of 2, .*such as 12 or 14"),
         (["pairs={kind='single', context_size=1}"], r'pairs has no option "context_size"; options of single: none'),
-        (["pairs={kind='cousins'}"], r'pairs\.kind is "cousins"; known: neighbours, none, pairs, single, triples'),
+        (["pairs={kind='cousins'}"], r'pairs\.kind is "cousins"; known: neighbours, none, pairs, qa, single, triples'),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused_with_what_can(overrides, message):

@@ -217,3 +217,70 @@ def test_markup_is_unwrapped_to_words(marked, plain):
 )
 def test_what_is_no_prose_is_known(text):
     assert not docstrings.is_prose(text)
+
+
+# Questions and answers
+
+ASKS = Corpus(texts=("question", "answer"), label="label", labels="right")
+LAKES = [
+    (line, f"lakes.{name}", text)
+    for line, name, *texts in (
+        (1, "shore", "Walk along the shore.", "Stones are passed on the left.", "Sand is not."),
+        (9, "swim", "Swim across the lake."),
+        (20, "fish", "Catch a fish.", "It is let go again."),
+        (30, "boat", "Row a boat.", "Oars are needed."),
+    )
+    for text in texts
+]
+
+
+def test_a_docstring_s_first_paragraph_asks_for_the_others_among_those_of_its_module():
+    assert pydoc.questions(LAKES) == [
+        (1, "lakes.shore", "Walk along the shore.", None),
+        (1, "lakes.shore", "Stones are passed on the left. Sand is not.", 1),
+        (20, "lakes.fish", "It is let go again.", 0),
+        (30, "lakes.boat", "Oars are needed.", 0),
+        (20, "lakes.fish", "Catch a fish.", None),
+        (20, "lakes.fish", "It is let go again.", 1),
+        (1, "lakes.shore", "Stones are passed on the left. Sand is not.", 0),
+        (30, "lakes.boat", "Oars are needed.", 0),
+        (30, "lakes.boat", "Row a boat.", None),
+        (30, "lakes.boat", "Oars are needed.", 1),
+        (1, "lakes.shore", "Stones are passed on the left. Sand is not.", 0),
+        (20, "lakes.fish", "It is let go again.", 0),
+    ]
+
+
+def test_wrong_answers_are_a_few_that_differ_and_are_the_same_each_time():
+    many = [(at, f"m.f{at}", text) for at in range(40) for text in (f"Do thing {at}.", f"It is done {at % 20}.")]
+    found = pydoc.questions(many)
+    assert found == pydoc.questions(many)
+    wrong: dict[str, list[str]] = {}
+    question = ""
+    for _, _, text, label in found:
+        question = text if label is None else question
+        wrong.setdefault(question, []).extend([text] if label == 0 else [])
+    for at in range(40):
+        some = wrong[f"Do thing {at}."]
+        assert len(some) == len(set(some)) == pydoc.WRONG and f"It is done {at % 20}." not in some
+    assert len({tuple(some) for some in wrong.values()}) > 30
+
+
+def test_an_answer_ends_when_it_is_long_enough():
+    long = "word " * 60
+    paragraphs = [(1, "m.f", text) for text in ("Do it.", long, long, "Never reached.")]
+    assert pydoc.questions(paragraphs)[1][2] == f"{long.strip()} {long.strip()}".replace("  ", " ")
+
+
+def test_questions_of_a_package_are_records_of_their_module(package):
+    got = [sources.read(shard, ASKS) for shard in sources.shards("pydoc:firthheaps", ASKS, {})]
+    records = pl.concat([records for records, _ in got])
+    assert records.select("id", "title", "text", "place", "label").rows() == [
+        ("firthheaps._core._heap", "firthheaps.Heap", "A heap hands out its smallest number.", 0, None),
+        ("firthheaps._core._heap", "firthheaps.Heap", "It keeps the others.", 1, 1),
+    ]
+
+
+def test_labelled_texts_that_are_no_answers_are_refused_all_the_same():
+    with pytest.raises(SourceError, match="pydoc: has no columns"):
+        sources.shards("pydoc:heapq", Corpus(texts=("a", "b")), {})

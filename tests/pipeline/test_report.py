@@ -211,3 +211,26 @@ def test_texts_are_counted_with_those_trained_on_and_left_out(probed):
 def test_an_evaluation_without_figures_has_no_section(result):
     result["scores"] |= {"sts.sick.pairs": 3.0, "sts.sick.dropped": 0.0}
     assert "sts.sick" not in page(result)
+
+
+@pytest.fixture
+def ranked(result):
+    """A run that put answers to questions in order."""
+    figures = {"map": 0.75, "bm25.map": 0.7, "vectors.map": 0.65, "random.map": 0.4, "question_norm": 0.9}
+    figures |= {f"map_over_bm25{end}": value for end, value in (("", 0.05), (".low", 0.01), (".high", 0.09))}
+    figures |= {f"map_over_vectors{end}": value for end, value in (("", 0.1), (".low", -0.01), (".high", 0.2))}
+    figures |= {"questions": 243, "none_right": 390, "all_right": 6, "answers": 6165, "dropped": 2}
+    result["scores"] |= {f"ranking.wikiqa.{key}": value for key, value in figures.items()}
+    return page(result)
+
+
+def test_measures_of_rankings_stand_beside_those_of_words_and_of_chance(ranked):
+    assert line(ranked, "map") == ["map", "0.7500", "0.7000", "0.6500", "0.4000"]
+    assert line(ranked, "question_norm") == ["question_norm", "0.9000"]
+    assert "beats BM25 by +.050 MAP (95 % interval +.010 to +.090)" in ranked
+    assert "does not beat word vectors: +.100 MAP, which may be chance (95 % interval -.010 to +.200)" in ranked
+
+
+def test_questions_are_counted_with_those_that_have_one_kind_of_answer(ranked):
+    assert "243 questions counted, 6,165 answers in all, 2 without a label left out" in ranked
+    assert "390 had no right answer, 6 no wrong one" in ranked

@@ -1,8 +1,10 @@
+import numpy as np
+import polars as pl
 import pytest
 
 from models.recipe import load
 from pipeline.vocabulary import Vocabulary, train
-from pipeline.word_vectors import WordVectorsError, check, read, tables
+from pipeline.word_vectors import WordVectorsError, check, paths, read, scarce, tables
 
 TREES = {"<unk>": 0, "oak": 1, "elm": 2, ".": 3}
 
@@ -81,3 +83,113 @@ def test_a_table_that_is_there_is_accepted(tmp_path):
 
 def test_a_recipe_without_tables_needs_none():
     check(load("quick-thoughts"))
+
+
+# What is wrong with a table
+
+
+def test_a_header_says_how_many_numbers_a_line_has(tmp_path):
+    with pytest.raises(
+        WordVectorsError, match=r"words\.txt, line 3: 2 numbers after the word, should be 3 as the first"
+    ):
+        read(file(tmp_path, "2 3", "oak 1 2 3", "fir 1 2"), TREES)
+
+
+def test_a_word_that_is_there_twice_is_an_error_with_both_rows(tmp_path):
+    with pytest.raises(WordVectorsError, match=r'words\.txt, line 3: "elm" stands in row 1 too; drop one of the rows'):
+        read(file(tmp_path, "elm 1 2", "oak 1 2", "elm 3 4"), TREES)
+
+
+@pytest.mark.parametrize("line", [" 1 2", "", "\u00a0 1 2"])
+def test_a_blank_word_is_an_error_with_its_row(tmp_path, line):
+    with pytest.raises(WordVectorsError, match=r"words\.txt, line 2: a blank word; drop the row"):
+        read(file(tmp_path, "elm 1 2", line), TREES)
+
+
+# Binary files
+
+
+def binary(tmp_path, rows, width=2, count=None, end=b"\n"):
+    path = tmp_path / "words.bin"
+    body = b"".join(word.encode() + b" " + np.array(numbers, "<f4").tobytes() + end for word, numbers in rows)
+    path.write_bytes(f"{count or len(rows)} {width}\n".encode() + body)
+    return str(path)
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"], ids=["as gensim writes it", "as word2vec writes it"])
+def test_a_binary_file_holds_the_same_as_a_text_file(tmp_path, end):
+    rows = [("fir", [9, 9]), ("elm", [0.5, -2]), ("oak", [0.25, 3])]
+    text = file(tmp_path, *(f"{word} {one} {other}" for word, (one, other) in rows))
+    assert read(binary(tmp_path, rows, end=end), TREES).tolist() == read(text, TREES).tolist()
+
+
+def test_a_binary_file_that_ends_too_early_or_goes_on_is_an_error_with_its_row(tmp_path):
+    rows = [("elm", [0.5, -2]), ("oak", [0.25, 3])]
+    with pytest.raises(WordVectorsError, match=r"words\.bin, row 3: the file ends, should hold 3 words of 2 numbers"):
+        read(binary(tmp_path, rows, count=3), TREES)
+    with pytest.raises(WordVectorsError, match=r"words\.bin, row 1: .* bytes behind the last"):
+        read(binary(tmp_path, rows, count=1), TREES)
+
+
+def test_a_word_that_a_binary_file_holds_twice_is_an_error_with_both_rows(tmp_path):
+    with pytest.raises(WordVectorsError, match=r'words\.bin, row 2: "elm" stands in row 1 too'):
+        read(binary(tmp_path, [("elm", [0.5, -2]), ("elm", [0.25, 3])]), TREES)
+
+
+# Packages
+
+
+def package(tmp_path, monkeypatch, words=("elm", "oak"), numbers=((0.5, -2), (0.1, 3)), name="tree-vectors"):
+    """An installed package that carries word vectors."""
+    monkeypatch.syspath_prepend(tmp_path)
+    inside, about = tmp_path / "tree_vectors" / "data", tmp_path / "tree_vectors-1.0.dist-info"
+    inside.mkdir(parents=True)
+    about.mkdir()
+    pl.DataFrame({"index": words}).write_parquet(inside / "words.parquet")
+    np.save(inside / "numbers.npy", np.array(numbers, np.float32))
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "RECORD").write_text("tree_vectors/data/words.parquet,,\ntree_vectors/data/numbers.npy,,\n")
+    return name
+
+
+def test_a_package_holds_words_beside_their_numbers(tmp_path, monkeypatch):
+    name = package(tmp_path, monkeypatch)
+    assert read(name, TREES).tolist() == [[0, 0], pytest.approx([0.1, 3]), [0.5, -2], [0, 0]]
+    assert [path.name for path in paths(name)] == ["words.parquet", "numbers.npy"]
+    check(frozen(name))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("elm", "elm"), '"elm" stands in row 1 too'),
+        (("elm", " "), "row 2: a blank word"),
+        (("elm",), "should be one row"),
+    ],
+)
+def test_what_is_wrong_with_a_package_is_told(tmp_path, monkeypatch, words, said):
+    name = package(tmp_path, monkeypatch, words)
+    with pytest.raises(WordVectorsError, match=said):
+        read(name, TREES)
+
+
+def test_a_package_without_word_vectors_is_refused():
+    with pytest.raises(WordVectorsError, match=r"package pytest carries 0 \.parquet and 0 \.npy files"):
+        paths("pytest")
+
+
+def test_a_name_of_no_file_and_no_package_is_refused_before_any_work():
+    with pytest.raises(WordVectorsError, match=r'table is "no-such-words": no such file, and no package of that name'):
+        check(frozen("no-such-words"))
+
+
+# How much of the corpus they cover
+
+
+def test_more_than_half_of_the_words_without_a_vector_are_told(tmp_path):
+    tokenizer = train(lambda: iter([["oak elm ash"]]), frozen().tokenizer)
+    number = Vocabulary(tokenizer, (0, 0, 0, 0)).words()["oak"]
+    counted = lambda oaks: Vocabulary(tokenizer, tuple(oaks if at == number else 2 for at in range(4)))
+    path = file(tmp_path, "oak 1 2")
+    assert scarce(frozen(path), counted(5)) == [f"{path}: 6 of 11 words have no word vector"]
+    assert scarce(frozen(path), counted(6)) == []
