@@ -34,6 +34,7 @@ STATE = "state.pt"
 CHECKPOINTS = 10  # of a run, if the recipe does not say otherwise
 CHECKPOINT_SECONDS = 10.0  # between them at least; writing one takes up to a second
 NO_RESULT = frozenset({"cached", "log_steps", "checkpoint_steps", "start"})  # settings that change no weight
+LATER = {"decay": "all"}  # settings that came after the first keys, and the value that is what was before them
 
 
 class TrainingError(MendableError, RuntimeError):
@@ -64,7 +65,8 @@ class Job:
     def key(self) -> str:
         """The training key: equal keys, equal weights."""
         what = self.recipe.model_dump(include={"encoder", "view", "terms", "training", "readout"})
-        what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
+        told = {k: v for k, v in what["training"].items() if k not in NO_RESULT and LATER.get(k) != v}
+        what["training"] = told
         lanes = self.recipe.batches.lane_rows
         return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
 
@@ -186,8 +188,10 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate(training, state.step, state.steps)
         loss = step_gradient(self.method, batch, state.step, self.setup, self.world)
+        self.method.on_gradient()
         clip(self.parameters, training)
         self.optimizer.step()
+        self.method.after_step()
         if state.step % training.log_steps == 0 or state.step == state.steps - 1:
             state.losses.append((state.step, loss))
         state.step += 1
