@@ -27,7 +27,7 @@ def _groups(parameters: list[nn.Parameter], training: Training) -> list[dict[str
         return [{"params": parameters}]
     matrices = [parameter for parameter in parameters if parameter.dim() > 1]
     rest = [parameter for parameter in parameters if parameter.dim() < 2]
-    groups = [{"params": matrices}, {"params": rest, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": rest, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
 

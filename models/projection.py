@@ -44,8 +44,8 @@ class Projection(Encoder):
     Raises:
         ValueError: a number out of its range; `point` without a ball; `table` though word vectors are frozen.
     Source:
-        Tay, Tuan and Hui 2018 (HyperQA), the projection layer and the sum; dropout and its places as in the authors' code. Scale, mean and a
-        radius below 1 are ours.
+        Tay, Tuan and Hui 2018 (HyperQA), the projection layer and the sum; dropout and its places as in the authors'
+        code. Scale, mean and a radius below 1 are ours.
     """
 
     words: Words

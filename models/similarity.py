@@ -103,7 +103,9 @@ class Bilinear(nn.Module):
 
     def forward(self, anchor_AD: Tensor, candidate_CE: Tensor) -> Tensor:
         """Scores [A, C], unbounded."""
-        return dot(nn.functional.linear(anchor_AD, self.weight.to(anchor_AD.dtype)), candidate_CE, temperature=self.temperature)
+        return dot(
+            nn.functional.linear(anchor_AD, self.weight.to(anchor_AD.dtype)), candidate_CE, temperature=self.temperature
+        )
 
 
 class Energy(nn.Module):
@@ -136,7 +138,9 @@ class Energy(nn.Module):
         super().__init__()
         _check(temperature)
         if widths[0] != widths[1]:
-            raise ValueError(f"an anchor's vector has {widths[0]} numbers and a candidate's {widths[1]}; energies want equal")
+            raise ValueError(
+                f"an anchor's vector has {widths[0]} numbers and a candidate's {widths[1]}; energies want equal"
+            )
         self.near, self.free, self.temperature = {"poincare": poincare, "cosine": cosine}[of], free, temperature
         self.weight = nn.Parameter(torch.tensor(1.0 if free else math.log(math.e - 1)))
         self.bias = nn.Parameter(torch.tensor(0.0))

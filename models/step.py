@@ -5,8 +5,8 @@ A batch is cut into lanes of fixed size in order of (length, row); workers take 
 lanes, all vectors are gathered with their gradient and put back into batch order, each scores its own anchors against
 all candidates, and one reduction sums the gradients. A lane's randomness comes from (seed, step, lane), never from the
 worker, so nothing but rounding depends on how many there are. With `cached`, lanes are encoded twice: once without a
-graph for the scores, and once more from the same random state, to take their gradient; one lane is in memory at a time. A term that
-chooses candidates by their scores has the batch encoded once more before that, without dropout.
+graph for the scores, and once more from the same random state, to take their gradient; one lane is in memory at a time.
+A term that chooses candidates by their scores has the batch encoded once more before all that, without dropout.
 
 Gradient caching: Gao, Zhang, Han and Callan 2021, Scaling deep contrastive learning batch size under memory limited
 setup.
@@ -114,7 +114,7 @@ def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setu
     """Take the gradient of the terms that compare vectors; my part of their loss."""
     mine = every[world.rank :: world.size]
     encode = Encode(method, batch, number, setup, world)
-    chosen = _chosen(encode, every)
+    chosen = chosen_rows(encode, every)
     with setup.autocast(world.device):
         vectors = [encode(lane, graph=not setup.cached) for lane in mine]
     leaf_ND = torch.cat([encode.nothing(), *(vector_LD.detach() for vector_LD in vectors)]).requires_grad_()
@@ -131,7 +131,7 @@ def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setu
     return loss.detach()
 
 
-def _chosen(encode: "Encode", every: list[Lane]) -> dict[int, Rows]:
+def chosen_rows(encode: "Encode", every: list[Lane]) -> dict[int, Rows]:
     """
     The batch's rows as those terms see them that choose among an anchor's own candidates, by the term's number.
 

@@ -65,7 +65,7 @@ class Job:
     def key(self) -> str:
         """The training key: equal keys, equal weights."""
         what = self.recipe.model_dump(include={"encoder", "view", "terms", "training", "readout"})
-        told = {k: v for k, v in what["training"].items() if k not in NO_RESULT and LATER.get(k) != v}
+        told = {k: v for k, v in what["training"].items() if k not in NO_RESULT and (k, v) not in LATER.items()}
         what["training"] = told
         lanes = self.recipe.batches.lane_rows
         return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
