@@ -6,6 +6,7 @@ from tiny import WORDS, drawn_examples, recipe_of, words
 from torch import nn
 
 from models.candidates import Rows
+from models.hyperbolic import riemannian_factor
 from models.method import CELLS, Method, resolve
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
@@ -210,6 +211,22 @@ def test_a_shared_table_takes_the_gradient_of_both_towers():
     step_gradient(apart, eight_texts(), 0, Setup(0, 8), World())
     expected = apart.tower("f").words.weight.grad + apart.tower("g").words.weight.grad
     assert torch.allclose(both.tower("f").words.weight.grad, expected, atol=1e-7)
+
+
+def test_a_table_that_towers_share_is_made_riemannian_once():
+    tree = {
+        "name": "shared",
+        "encoder": {"kind": "projection", "riemannian": "table", "frozen": False, "towers": ["f", "g"]}
+        | {"width": 4, "word_width": 3, "g": {"table": "f"}},
+        "terms": [{"candidates": "batch", "similarity": "dot", "objective": "softmax"}],
+        "training": {"optimizer": "sgd"},
+    }
+    method = build(resolve(parse(tree)))
+    weight = method.tower("f").words.weight
+    weight.grad = torch.ones_like(weight)
+    method.on_gradient()
+    assert method.tower("g").words.weight is weight
+    torch.testing.assert_close(weight.grad, riemannian_factor(weight.detach()).expand_as(weight))
 
 
 TEXTS = (torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([3, 2]))
