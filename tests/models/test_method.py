@@ -118,9 +118,12 @@ def test_what_all_towers_share_stands_once():
         ("terms.0.similarity.temperature=0", "recipe quick-thoughts: temperature is 0"),
         ("terms.0.objective.margin=1", 'terms.0.objective has no option "margin"; options of softmax: none'),
         ("terms.0.candidates.self='own'", "terms.0.candidates.self is 'own': Input should be 'mask' or 'zero'"),
-        ("encoder={kind='projection', radius=2}", "recipe quick-thoughts: encoder.radius is 2.0; the ball's own is 1"),
         (
-            "encoder={kind='projection', riemannian='table', frozen=false}",
+            "encoder={kind='projection', towers=['f','g'], radius=2}",
+            "recipe quick-thoughts: encoder.radius is 2.0; the ball's own is 1",
+        ),
+        (
+            "encoder={kind='projection', towers=['f','g'], riemannian='table', frozen=false}",
             'encoder.f.riemannian is "table" but training.optimizer is "adam", which divides',
         ),
         ("encoder.f.table='g'", 'encoder.f.table is "g": neither a tower before it nor a table that was read'),
