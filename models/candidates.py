@@ -103,7 +103,7 @@ def batch(rows: Rows, anchor_A: Tensor, candidate_BD: Tensor, *, self: Literal["
         raise ValueError(f'candidates.self is "{self}"; known: mask, zero')
     answer_AP = rows.answers_BP[anchor_A]
     is_candidate_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
-    _check_answers(anchor_A, answer_AP, is_candidate_B)
+    check_answers(anchor_A, answer_AP, is_candidate_B)
     left_M, column_M = _alike(rows.group_B, anchor_A, answer_AP)
     own_M = column_M == anchor_A[left_M]
     fixed_AC = None
@@ -160,7 +160,7 @@ def other_view(
     view_B = torch.zeros_like(rows.side_B) if rows.view_B is None else rows.view_B
     side_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
     is_candidate_B = side_B & ((view_B > 0) if hard else (view_B == 1))
-    _check_answers(anchor_A, answer_AP, is_candidate_B)
+    check_answers(anchor_A, answer_AP, is_candidate_B)
     groups_C = rows.group_B if memory is None else torch.cat([rows.group_B, memory.group_M])
     candidate_CD = candidate_BD if memory is None else torch.cat([candidate_BD, memory.vector_MD.to(candidate_BD)])
     left_M, column_M = _alike(groups_C, anchor_A, answer_AP)
@@ -174,15 +174,66 @@ def other_view(
     return Pool(candidate_CD, answer_AP, shift_AC)
 
 
+def own(
+    rows: Rows,
+    anchor_A: Tensor,
+    candidate_BD: Tensor,
+    *,
+    choose: Literal["random", "max", "mix"] = "mix",
+    count: int = 4,
+) -> Pool:
+    """
+    An anchor's right answers and its own hard rows; of those, the ones that may be right are left out.
+
+    Columns are the batch's rows. Groups leave hard rows out as in `batch`. An anchor without any is none.
+
+    Args:
+        rows: the whole batch; anchors' hard rows are those that the step has chosen.
+        anchor_A: int64 row numbers of this worker's anchors.
+        candidate_BD: vectors of all rows, in batch order, gathered from all workers.
+        choose: how the step chooses wrong candidates. `random`: it draws. `max`: those of the highest scores by the
+            weights as they are, without dropout. `mix`: half of them drawn, and half the highest of the others.
+        count: how many it chooses for each anchor; too few are all taken.
+    Returns:
+        A pool with C = B columns.
+    Raises:
+        ValueError: the count is below 1, or an answer is no candidate.
+    Source:
+        Tay, Tuan and Hui 2018 (HyperQA), who take `mix` from Rao, He and Lin 2016.
+    """
+    if count < 1:
+        raise ValueError(f"candidates.count is {count}; how many wrong candidates an anchor has, 1 or more")
+    answer_AP = rows.answers_BP[anchor_A]
+    check_answers(anchor_A, answer_AP, (rows.side_B == BOTH) | (rows.side_B == CANDIDATE))
+    shift_AC = candidate_BD.new_full((len(anchor_A), len(candidate_BD)), -torch.inf)
+    for column_AK in (answer_AP, wrong(rows, anchor_A)):
+        place_N, at_N = (column_AK >= 0).nonzero(as_tuple=True)
+        shift_AC[place_N, column_AK[place_N, at_N]] = 0.0
+    return Pool(candidate_BD, answer_AP, shift_AC)
+
+
+def wrong(rows: Rows, anchor_A: Tensor) -> Tensor:
+    """Row numbers [A, H] of anchors' hard rows; -1 for one of the group of its anchor or of an answer, and for none."""
+    if rows.hard_BH is None:
+        return anchor_A.new_zeros(len(anchor_A), 0)
+    hard_AH, answer_AP = rows.hard_BH[anchor_A], rows.answers_BP[anchor_A]
+    own_A1 = rows.group_B[anchor_A][:, None]
+    right_AK = torch.cat([own_A1, torch.where(answer_AP >= 0, rows.group_B[answer_AP.clamp(min=0)], own_A1)], dim=1)
+    alike_AH = (rows.group_B[hard_AH.clamp(min=0)][:, :, None] == right_AK[:, None, :]).any(dim=2)
+    return hard_AH.where((hard_AH >= 0) & ~alike_AH, -1)
+
+
 def anchors(kind: str, rows: Rows) -> Tensor:
     """Row numbers [A] of the anchors of a term with this kind of candidates."""
     every_A = rows.anchors()
+    if kind == "own":
+        return every_A[(wrong(rows, every_A) >= 0).any(dim=1)]
     if kind != "other-view" or rows.view_B is None:
         return every_A
     return every_A[rows.view_B[every_A] == 0]
 
 
-def _check_answers(anchor_A: Tensor, answer_AP: Tensor, is_candidate_B: Tensor) -> None:
+def check_answers(anchor_A: Tensor, answer_AP: Tensor, is_candidate_B: Tensor) -> None:
     wrong_AP = (answer_AP >= 0) & ~is_candidate_B[answer_AP.clamp(min=0)]
     if wrong_AP.any():
         a, p = wrong_AP.nonzero()[0].tolist()
@@ -212,4 +263,4 @@ def _alike(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> tuple[Tensor
     return left_M[keep_M], column_M[keep_M]
 
 
-CANDIDATES: dict[str, Callable[..., Pool]] = {"batch": batch, "other-view": other_view}
+CANDIDATES: dict[str, Callable[..., Pool]] = {"batch": batch, "other-view": other_view, "own": own}

@@ -11,6 +11,7 @@ from torch import Tensor
 
 NEAREST = 1e-15  # arcosh(1 + 1e-15) is 4.5e-8
 EDGE = 1e-15  # 1 - |x|^2 of a point in float64 is a multiple of 1e-16
+LARGEST, LONGEST, RELEASED = 10.0, 1.0, 1e-5  # numbers of the released HyperQA
 
 
 def distances(left_AD: Tensor, right_CD: Tensor) -> Tensor:
@@ -85,6 +86,21 @@ def with_riemannian_gradient(point_BD: Tensor) -> Tensor:
     same_BD, factor_B1 = point_BD.view_as(point_BD), riemannian_factor(point_BD.detach())
     same_BD.register_hook(lambda gradient_BD: gradient_BD * factor_B1)
     return same_BD
+
+
+def scale_as_released(gradient: Tensor) -> Tensor:
+    """
+    A tensor's gradient g as the released HyperQA changes it; no Riemannian gradient, as the norm is g's own.
+
+        g ( (1 - |g|^2)^2 + 1e-5 ) / 4   of matrices, then clipped to -10 .. 10, then to norm 1
+
+    Source:
+        the released code of Tay, Tuan and Hui 2018, where the paper's factor has the norm of a point.
+    """
+    if gradient.dim() > 1:
+        gradient = gradient * ((1 - gradient.square().sum()).square() + RELEASED) / 4
+    gradient = gradient.clamp(-LARGEST, LARGEST)
+    return gradient * (LONGEST / gradient.norm().clamp(min=LONGEST))
 
 
 def _gap(point_BD: Tensor) -> Tensor:

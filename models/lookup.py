@@ -8,6 +8,8 @@ vocabulary stands for padding: lengths decide what is real.
 import torch
 from torch import Tensor, nn
 
+from models.hyperbolic import clip_to_ball, riemannian_factor, scale_as_released
+
 
 class Words(nn.Module):
     """
@@ -24,6 +26,8 @@ class Words(nn.Module):
     """
 
     sparse: bool = False  # gradient as a sparse tensor: no [V, E] of zeros is made for each lane
+    ball: float | None = None  # radius that the rows stay in, as points of the Poincaré ball; None: they are no points
+    released: bool = False  # the gradient is changed as the released HyperQA does
 
     def __init__(
         self,
@@ -54,6 +58,21 @@ class Words(nn.Module):
         """Mean word vector [L, E] of each text; zeros for a text without tokens."""
         start_L = length_L.cumsum(0) - length_L
         return nn.functional.embedding_bag(id_N, self.weight, start_L, mode="mean", sparse=self.sparse)
+
+    def on_gradient(self) -> None:
+        """Of rows that are points of the ball, the Riemannian gradient; or that of the released HyperQA."""
+        if self.weight.grad is None:
+            return
+        if self.ball is not None:
+            self.weight.grad *= riemannian_factor(self.weight.detach())
+        if self.released:
+            self.weight.grad = scale_as_released(self.weight.grad)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Bring rows that are points back into the ball."""
+        if self.ball is not None and self.weight.requires_grad:
+            self.weight.copy_(clip_to_ball(self.weight, self.ball))
 
 
 class Dropout(nn.Module):
@@ -106,9 +125,16 @@ class Encoder(nn.Module):
     words: Words | None
     drop: Dropout
     width: int
+    precise: bool = False  # vectors are float64 whatever the weights are
 
     def share_head(self, other: "Encoder") -> None:
         """Take another encoder's head in place of the own one, for encoders that have heads."""
+
+    def on_gradient(self) -> None:
+        """Change the gradients of a step before they are clipped and the weights move."""
+
+    def after_step(self) -> None:
+        """Change the weights after they moved."""
 
     def readout(self, id_LT: Tensor, length_L: Tensor) -> Tensor:
         """Vectors [L, D] after training, where they are others than in training."""

@@ -11,11 +11,13 @@ from tokenizers import Tokenizer as WordPieces
 from torch import Tensor, nn
 
 from models.candidates import CANDIDATES, Memory, Rows, anchors, scores
+from models.choosing import Choosing
 from models.lookup import Bag, Encoder, Words
 from models.masked import LANE_OBJECTIVES, Hidden, check, told
 from models.ngram import Ngram
 from models.objectives import COUNTS, OBJECTIVES, kept
 from models.parts import bind, complete
+from models.projection import Projection
 from models.queue import Queue
 from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer, Watch
 from models.recurrent import GRU
@@ -23,7 +25,13 @@ from models.similarity import SIMILARITIES, cosine, dot
 from models.transformer import Around, Transformer
 from models.views import CUTS, VIEWS
 
-ENCODERS: dict[str, type[Encoder]] = {"bag": Bag, "gru": GRU, "ngram": Ngram, "transformer": Transformer}
+ENCODERS: dict[str, type[Encoder]] = {
+    "bag": Bag,
+    "gru": GRU,
+    "ngram": Ngram,
+    "projection": Projection,
+    "transformer": Transformer,
+}
 CELLS = 4_000_000  # pairs of anchor and candidate: arrays of 16 MB
 
 
@@ -53,6 +61,7 @@ def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Reci
     resolved = recipe.model_copy(update=parts)
     _check_views(resolved)
     _check_counting(resolved)
+    _check_descent(resolved)
     if look:
         _try(resolved, base)
     return resolved
@@ -125,6 +134,15 @@ def _check_views(recipe: Recipe) -> None:
         raise RecipeError(f"{wrong[0]} is for encoder.kind = transformer; this encoder is {recipe.encoder.kind}")
 
 
+def _check_descent(recipe: Recipe) -> None:
+    points = [name for name in recipe.encoder.towers if recipe.encoder.tower(name).get("riemannian") == "table"]
+    if points and recipe.training.optimizer != "sgd":
+        raise RecipeError(
+            f'encoder.{points[0]}.riemannian is "table" but training.optimizer is "{recipe.training.optimizer}", which '
+            'divides the gradient by its own size and so undoes the factor; use "sgd"'
+        )
+
+
 def _try(recipe: Recipe, base: Path | None) -> None:
     """Build the method once without memory for its numbers, so that a wrong value shows before any work."""
     towers = recipe.encoder.towers
@@ -190,6 +208,7 @@ class Summand:
     counted: Callable[[Tensor, Tensor], Tensor] | None
     weight: float
     mean: bool
+    choosing: Choosing | None = None
 
     def anchors(self, rows: Rows) -> Tensor:
         """Row numbers of the batch's anchors, [A]."""
@@ -314,7 +333,21 @@ class Method(nn.Module):
         """One tower's vectors, [L, D]; `shared` is the step's dropout mask, `view_L` each row's view."""
         return cast(Tensor, self.tower(tower)(ids_LT, length_L, shared, view_L))
 
-    def loss(self, rows: Rows, own_B: Tensor, vectors: Mapping[str, Tensor]) -> Tensor:
+    def on_gradient(self) -> None:
+        """What encoders do to the gradients of a step before they are clipped and the weights move."""
+        for part in self.modules():  # names a table once that several towers share
+            if isinstance(part, Encoder | Words):
+                part.on_gradient()
+
+    def after_step(self) -> None:
+        """What encoders do to the weights after they moved."""
+        for part in self.modules():
+            if isinstance(part, Encoder | Words):
+                part.after_step()
+
+    def loss(
+        self, rows: Rows, own_B: Tensor, vectors: Mapping[str, Tensor], chosen: Mapping[int, Rows] | None = None
+    ) -> Tensor:
         """
         This worker's part of the batch's loss, []: the parts of all workers sum to it.
 
@@ -324,14 +357,16 @@ class Method(nn.Module):
         Args:
             own_B: True for the rows that this worker encoded.
             vectors: each tower's vectors of the whole batch, [B, D].
+            chosen: the batch's rows as the summands of these numbers see them, after choosing.
         """
         total = next(iter(vectors.values())).new_zeros(())
         for number, term in enumerate(self.summands):
-            anchor_A, queue = term.anchors(rows), self.queue(number)
+            seen = chosen.get(number, rows) if chosen else rows
+            anchor_A, queue = term.anchors(seen), self.queue(number)
             mine_A = anchor_A[own_B[anchor_A]]
             if len(mine_A):
-                amount, _ = term(rows, mine_A, vectors, queue)
-                total = total + term.weight * amount / term.divisor(rows, queue)
+                amount, _ = term(seen, mine_A, vectors, queue)
+                total = total + term.weight * amount / term.divisor(seen, queue)
         return total
 
     @torch.no_grad()
@@ -393,6 +428,7 @@ def _summand(term: Term, similarity: Callable[..., Tensor]) -> Summand:
         counted=COUNTS.get(term.objective.kind),
         weight=term.weight,
         mean=term.reduce == "mean",
+        choosing=Choosing(**term.candidates.options) if term.candidates.kind == "own" else None,
     )
 
 

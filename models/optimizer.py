@@ -9,12 +9,26 @@ from models.recipe import Training
 
 
 def optimizer(parameters: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
-    """The recipe's optimizer; weight decay as in its paper, on every parameter."""
+    """
+    The recipe's optimizer; weight decay as in its paper, on every parameter or on matrices alone.
+
+    It is weight_decay w in the gradient, as of a loss with weight_decay |w|^2 / 2; `adamw` has it beside the gradient.
+    """
+    groups = _groups(parameters, training)
     if training.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=training.rate, weight_decay=training.weight_decay)
+        return torch.optim.SGD(groups, lr=training.rate, weight_decay=training.weight_decay)
     kind: Any = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
     moments = {"betas": training.betas, "eps": training.epsilon}
-    return kind(parameters, lr=training.rate, **moments, weight_decay=training.weight_decay, fused=True)
+    return kind(groups, lr=training.rate, **moments, weight_decay=training.weight_decay, fused=True)
+
+
+def _groups(parameters: list[nn.Parameter], training: Training) -> list[dict[str, Any]]:
+    if training.decay == "all":
+        return [{"params": parameters}]
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    rest = [parameter for parameter in parameters if parameter.dim() < 2]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": rest, "weight_decay": 0.0}]
+    return [group for group in groups if group["params"]]
 
 
 def rate(training: Training, step: int, steps: int) -> float:

@@ -198,6 +198,9 @@ class Training(Part):
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0, description="added to the root of Adam's second moment")
     weight_decay: float = Field(0.0, ge=0)
+    decay: Literal["all", "matrices"] = Field(
+        "all", description="matrices: biases and single numbers are left as they are"
+    )
     schedule: Literal["constant", "linear"] = Field("constant", description="linear: down to 0 behind the last step")
     warmup: float = Field(0.0, ge=0, lt=1, description="share of the steps in which the rate rises from 0")
     clip: float | None = Field(None, gt=0, description="largest gradient norm")

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +103,53 @@ class Bilinear(nn.Module):
 
     def forward(self, anchor_AD: Tensor, candidate_CE: Tensor) -> Tensor:
         """Scores [A, C], unbounded."""
-        return dot(nn.functional.linear(anchor_AD, self.weight), candidate_CE, temperature=self.temperature)
+        return dot(
+            nn.functional.linear(anchor_AD, self.weight.to(anchor_AD.dtype)), candidate_CE, temperature=self.temperature
+        )
+
+
+class Energy(nn.Module):
+    """
+    Less an energy that is learned from one number for each pair: smaller energies are better answers.
+
+        e[a, c] = w d[a, c] + b,   score = -e / temperature        d: distance in the Poincaré ball
+        e[a, c] = -(w cos[a, c] + b)                               of = cosine
+
+    Args:
+        of: `poincare`, between points of the ball, or `cosine`, between any vectors.
+        free: w may have any sign; else it is the softplus of what is trained, and above 0. It starts at 1, b at 0.
+        temperature: positive, no unit.
+        widths: numbers of an anchor's and of a candidate's vector, which must be as many.
+    Raises:
+        ValueError: the temperature is not positive, or the widths differ.
+    Source:
+        Tay, Tuan and Hui 2018 (HyperQA): w and b on top of the distance, where w is free and larger scores
+        are better answers, so that it has to become negative; their CosineQA has the cosine in its place.
+    """
+
+    def __init__(
+        self,
+        *,
+        of: Literal["poincare", "cosine"] = "poincare",
+        free: bool = False,
+        temperature: float = 1.0,
+        widths: tuple[int, int],
+    ) -> None:
+        super().__init__()
+        _check(temperature)
+        if widths[0] != widths[1]:
+            raise ValueError(
+                f"an anchor's vector has {widths[0]} numbers and a candidate's {widths[1]}; energies want equal"
+            )
+        self.near, self.free, self.temperature = {"poincare": poincare, "cosine": cosine}[of], free, temperature
+        self.weight = nn.Parameter(torch.tensor(1.0 if free else math.log(math.e - 1)))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+        self.sign = -1 if of == "poincare" else 1  # of b; both score functions are larger for what is nearer
+
+    def forward(self, anchor_AD: Tensor, candidate_CD: Tensor) -> Tensor:
+        """Scores [A, C]; of distances float64."""
+        w = self.weight if self.free else nn.functional.softplus(self.weight)
+        return (w * self.near(anchor_AD, candidate_CD) + self.sign * self.bias) / self.temperature
 
 
 def _check(temperature: float) -> None:
@@ -119,5 +166,6 @@ SIMILARITIES: dict[str, Callable[..., Tensor] | type[nn.Module]] = {
     "bilinear": Bilinear,
     "cosine": cosine,
     "dot": dot,
+    "energy": Energy,
     "poincare": poincare,
 }

@@ -6,6 +6,7 @@ lanes, all vectors are gathered with their gradient and put back into batch orde
 all candidates, and one reduction sums the gradients. A lane's randomness comes from (seed, step, lane), never from the
 worker, so nothing but rounding depends on how many there are. With `cached`, lanes are encoded twice: once without a
 graph for the scores, and once more from the same random state, to take their gradient; one lane is in memory at a time.
+A term that chooses candidates by their scores has the batch encoded once more before all that, without dropout.
 
 Gradient caching: Gao, Zhang, Han and Callan 2021, Scaling deep contrastive learning batch size under memory limited
 setup.
@@ -20,7 +21,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from models.candidates import FILLER, Rows
-from models.method import Method
+from models.lookup import Encoder
+from models.method import CELLS, Method, Summand
 
 CPU = torch.device("cpu")
 
@@ -112,10 +114,11 @@ def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setu
     """Take the gradient of the terms that compare vectors; my part of their loss."""
     mine = every[world.rank :: world.size]
     encode = Encode(method, batch, number, setup, world)
+    chosen = chosen_rows(encode, every)
     with setup.autocast(world.device):
         vectors = [encode(lane, graph=not setup.cached) for lane in mine]
     leaf_ND = torch.cat([encode.nothing(), *(vector_LD.detach() for vector_LD in vectors)]).requires_grad_()
-    loss = _loss(method, batch, every, leaf_ND, world)
+    loss = _loss(method, batch, every, leaf_ND, world, chosen)
     loss.backward()
     assert leaf_ND.grad is not None
     with setup.autocast(world.device) if setup.cached else nullcontext():
@@ -126,6 +129,39 @@ def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setu
             if again_LD.requires_grad:
                 again_LD.backward(gradient_LD)
     return loss.detach()
+
+
+def chosen_rows(encode: "Encode", every: list[Lane]) -> dict[int, Rows]:
+    """
+    The batch's rows as those terms see them that choose among an anchor's own candidates, by the term's number.
+
+    Every worker chooses for the whole batch, so that all know how many there are. Only where a choice depends on scores
+    is the batch encoded for them, without dropout; no random state moves.
+    """
+    method, rows, world = encode.method, encode.batch.rows, encode.world
+    choosing = {at: term.choosing for at, term in enumerate(method.summands) if term.choosing}
+    looking = any(choice.looks(rows) for choice in choosing.values())
+    vectors = encode.calm(every) if looking else {}
+    draw, chosen = torch.Generator(), {}
+    for at, choice in choosing.items():
+        draw.manual_seed(step_seed(encode.setup.seed, encode.number, -1, 1 + at))
+        score_AH = _own_scores(method.summands[at], rows.to(world.device), vectors) if choice.looks(rows) else None
+        chosen[at] = choice.among(rows, None if score_AH is None else score_AH.cpu(), draw).to(world.device)
+    return chosen
+
+
+@torch.no_grad()
+def _own_scores(term: Summand, rows: Rows, vectors: Mapping[str, Tensor]) -> Tensor:
+    """Scores [A, H] of the anchors' own hard rows; those of places without one say nothing."""
+    assert rows.hard_BH is not None
+    anchor_A = rows.anchors()
+    parts = [
+        term.similarity(vectors[term.anchor][part_A], vectors[term.candidate]).gather(
+            1, rows.hard_BH[part_A].clamp(min=0)
+        )
+        for part_A in anchor_A.split(max(1, CELLS // len(rows.side_B)))
+    ]
+    return torch.cat(parts)
 
 
 def _told(method: Method, batch: Batch, every: list[Lane], number: int, setup: Setup, world: World) -> Tensor:
@@ -170,7 +206,8 @@ def _queue_up(method: Method, place: int, batch: Batch, every: list[Lane], setup
     enters_B = torch.zeros(len(batch.length_B), dtype=torch.bool)
     enters_B[term.anchors(batch.rows)] = True
     kept = [Lane(lane.number, lane.row_L[enters_B[lane.row_L]]) for lane in every]
-    parts = [torch.zeros(0, method.tower(term.candidate).width, dtype=_vector_type(setup), device=world.device)]
+    tower = method.tower(term.candidate)
+    parts = [torch.zeros(0, tower.width, dtype=_vector_type(setup, tower), device=world.device)]
     with setup.autocast(world.device):
         for lane in kept[world.rank :: world.size]:
             if len(lane.row_L):
@@ -198,10 +235,27 @@ class Encode:
             given = [(tower, ids_LT, length_L, shared.get(tower), view_L) for tower in self.method.used]
             return torch.cat([self.method.encode(*one) for one in given], dim=1)
 
+    @torch.no_grad()
+    def calm(self, every: list[Lane]) -> dict[str, Tensor]:
+        """Each tower's vectors of the whole batch, [B, D], without dropout and without a gradient."""
+        modes = {module: module.training for module in self.method.modules()}
+        self.method.eval()
+        parts = [self.nothing()]
+        with self.setup.autocast(self.world.device):
+            for lane in every[self.world.rank :: self.world.size]:
+                ids_LT, length_L, view_L = self.batch.seen(lane.row_L, self.world.device)
+                given = [(tower, ids_LT, length_L, None, view_L) for tower in self.method.used]
+                parts.append(torch.cat([self.method.encode(*one) for one in given], dim=1))
+        for module, training in modes.items():
+            module.training = training
+        row_of_rank = [_rows_of(every[rank :: self.world.size]) for rank in range(self.world.size)]
+        return _by_tower(self.method, _batch_order(torch.cat(parts), row_of_rank, self.world))
+
     def nothing(self) -> Tensor:
-        """The vectors of no lane, [0, D of all towers]."""
-        width = sum(self.method.tower(tower).width for tower in self.method.used)
-        return torch.zeros(0, width, dtype=_vector_type(self.setup), device=self.world.device)
+        """The vectors of no lane, [0, D of all towers]; where one tower's are float64, all are."""
+        towers = [self.method.tower(tower) for tower in self.method.used]
+        width, kind = sum(tower.width for tower in towers), _vector_type(self.setup, *towers)
+        return torch.zeros(0, width, dtype=kind, device=self.world.device)
 
     def _shared_masks(self) -> Mapping[str, Tensor]:
         """Dropout masks that all rows of the batch share; towers of one word width share them too."""
@@ -241,19 +295,27 @@ def step_seed(seed: int, number: int, lane: int, turn: int = 0) -> int:
     return ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) % 2**63
 
 
-def _vector_type(setup: Setup) -> torch.dtype:
-    return torch.float64 if setup.precision == "fp64" else torch.float32
+def _vector_type(setup: Setup, *towers: Encoder) -> torch.dtype:
+    precise = setup.precision == "fp64" or any(tower.precise for tower in towers)
+    return torch.float64 if precise else torch.float32
 
 
-def _loss(method: Method, batch: Batch, every: list[Lane], leaf_ND: Tensor, world: World) -> Tensor:
+def _by_tower(method: Method, vector_BD: Tensor) -> dict[str, Tensor]:
+    """Vectors of all towers side by side, taken apart by tower."""
+    widths = [method.tower(tower).width for tower in method.used]
+    return dict(zip(method.used, vector_BD.split(widths, dim=1), strict=True))
+
+
+def _loss(
+    method: Method, batch: Batch, every: list[Lane], leaf_ND: Tensor, world: World, chosen: Mapping[int, Rows]
+) -> Tensor:
     """My anchors' part of the loss, against the vectors of all workers."""
     row_of_rank = [_rows_of(every[rank :: world.size]) for rank in range(world.size)]
     vector_BD = _batch_order(leaf_ND, row_of_rank, world)
-    stretches = vector_BD.split([method.tower(tower).width for tower in method.used], dim=1)
     own_B = torch.zeros(len(batch.length_B), dtype=torch.bool)
     own_B[row_of_rank[world.rank]] = True
-    rows, vectors = batch.rows.to(world.device), dict(zip(method.used, stretches, strict=True))
-    loss = method.loss(rows, own_B.to(world.device), vectors)
+    rows, vectors = batch.rows.to(world.device), _by_tower(method, vector_BD)
+    loss = method.loss(rows, own_B.to(world.device), vectors, chosen)
     return loss + 0.0 * vector_BD.sum()  # a worker without anchors joins the gather's backward all the same
 
 

@@ -91,6 +91,11 @@ def _check_views(recipe: Recipe, kind: str, views: int) -> None:
     for number, term in enumerate(recipe.terms):
         if term.candidates is None:
             continue
+        if term.candidates.kind == "own" and kind != "qa":
+            raise RecipeError(
+                f'terms.{number}.candidates.kind is "own", but of pairs.kind "{kind}" no text has wrong answers of its '
+                'own; use pairs.kind = "qa", or candidates.kind = "batch"'
+            )
         if term.candidates.kind == "other-view" and views < 2:
             raise RecipeError(
                 f'terms.{number}.candidates.kind is "other-view", but pairs.kind "{kind}" has no second view; use '

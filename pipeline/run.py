@@ -35,6 +35,7 @@ STATE = "state.pt"
 CHECKPOINTS = 10  # of a run, if the recipe does not say otherwise
 CHECKPOINT_SECONDS = 10.0  # between them at least; writing one takes up to a second
 NO_RESULT = frozenset({"cached", "log_steps", "checkpoint_steps", "start"})  # settings that change no weight
+LATER = {"decay": "all"}  # settings that came after the first keys, and the value that is what was before them
 
 
 class TrainingError(MendableError, RuntimeError):
@@ -67,7 +68,8 @@ class Job:
         what = self.recipe.model_dump(include={"encoder", "view", "terms", "training", "readout"})
         if self.recipe.watch.steps:
             what["watch"] = self.recipe.watch.model_dump()
-        what["training"] = {k: v for k, v in what["training"].items() if k not in NO_RESULT}
+        told = {k: v for k, v in what["training"].items() if k not in NO_RESULT and (k, v) not in LATER.items()}
+        what["training"] = told
         lanes = self.recipe.batches.lane_rows
         return digest("weights", WEIGHTS_VERSION, what, lanes, self.plan, self.vocabulary.digest, self.given)
 
@@ -200,8 +202,10 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = rate(training, state.step, state.steps)
         loss = step_gradient(self.method, batch, state.step, self.setup, self.world)
+        self.method.on_gradient()
         clip(self.parameters, training)
         self.optimizer.step()
+        self.method.after_step()
         if state.step % training.log_steps == 0 or state.step == state.steps - 1:
             state.losses.append((state.step, loss))
         state.step += 1

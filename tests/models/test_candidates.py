@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import examples
+from tiny import examples, questions
 
-from models.candidates import Memory, Pool, Rows, anchors, batch, other_view, scores
+from models.candidates import Memory, Pool, Rows, anchors, batch, other_view, own, scores
 from models.similarity import dot
 
 cases_without_clock = settings(deadline=None, database=None)  # shared machines are slow at random; leave no file
@@ -239,3 +239,45 @@ def test_a_queue_that_cannot_be_is_refused(option, message):
     with pytest.raises(ValueError) as caught:
         other_view(examples(1, 2), torch.tensor([0]), torch.zeros(2, 2), **option)
     assert str(caught.value) == message
+
+
+def of_questions(rows, **options):
+    """Columns that each question is told apart from, its answer included."""
+    asking = anchors("own", rows)
+    pool = own(rows, asking, torch.zeros(len(rows.side_B), 2), **options)
+    return [[c for c, shift in enumerate(row) if shift == 0] for row in pool.shift_AC.tolist()]
+
+
+def test_own_candidates_are_a_questions_right_answer_and_its_wrong_ones():
+    assert of_questions(questions((1, 2), (1, 1), fillers=2)) == [[1, 2, 3], [5, 6]]
+
+
+def test_of_several_right_answers_each_stands_alone_against_the_wrong_ones():
+    assert of_questions(questions((2, 3))) == [[2, 4, 5, 6], [3, 4, 5, 6]]
+
+
+def test_a_wrong_answer_alike_the_right_one_or_the_question_is_left_out():
+    assert of_questions(questions((1, 3), groups=[0, 1, 2, 1, 0])) == [[1, 2]]
+
+
+def test_a_question_without_a_wrong_answer_is_no_anchor():
+    rows = questions((1, 0), (1, 2), (1, 1), groups=[0, 1, 2, 3, 4, 5, 6, 7, 7])
+    assert anchors("own", rows).tolist() == [2]
+    assert anchors("own", questions((1, 0))).tolist() == []
+
+
+def test_examples_without_hard_rows_have_no_anchors_with_candidates_of_their_own():
+    rows = examples(2, 2)
+    assert anchors("own", rows).tolist() == [] and of_questions(rows) == []
+
+
+def test_answers_of_a_question_must_be_candidates():
+    rows = questions((1, 1))
+    wrongly = Rows(torch.tensor([1, 1, 2], dtype=torch.uint8), *list(vars(rows).values())[1:])
+    with pytest.raises(ValueError, match="row 0 of the batch names row 1 as a right answer, which is no candidate"):
+        own(wrongly, torch.tensor([0]), torch.zeros(3, 2))
+
+
+def test_fewer_than_one_wrong_answer_cannot_be_wanted():
+    with pytest.raises(ValueError, match=r"candidates\.count is 0; how many wrong candidates an anchor has, 1 or more"):
+        of_questions(questions((1, 1)), count=0)

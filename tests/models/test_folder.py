@@ -13,6 +13,7 @@ from tokenizers.models import WordLevel
 from models.folder import CARD, LINEAGE, RECIPE, ROWS, TOKENIZER, WEIGHTS, FolderError, load, save
 from models.method import Method, resolve
 from models.recipe import load as load_recipe
+from models.similarity import SIMILARITIES
 
 WORDS = ("<unk>", "river", "baker", "clock", "owl", "sings", "waits", "sleeps", "the", "a")
 TEXTS = ["the river waits", "a baker sings the clock", "owl", "the the the owl sleeps", "river clock baker"]
@@ -71,6 +72,38 @@ def test_scores_are_those_of_the_method(method, folder):
     vectors = model.encode(TEXTS)
     expected = method.score(torch.tensor(vectors), torch.tensor(vectors)).numpy()
     assert np.allclose(model.score(vectors, vectors), expected, atol=1e-6)
+
+
+@pytest.fixture(params=["hyperqa", "cosineqa"])
+def asking(request):
+    """A method of learned energies, some steps away from its start."""
+    recipe = resolve(
+        load_recipe(request.param, ["encoder.width=6", "encoder.table='ready'", "tokenizer.most_tokens=8"])
+    )
+    torch.manual_seed(0)
+    method = Method(recipe, len(WORDS), {"ready": torch.randn(len(WORDS), 5)})
+    with torch.no_grad():
+        method.similarities["0"].weight.fill_(2.0)
+        method.similarities["0"].bias.fill_(-3.0)
+    return method.eval()
+
+
+def test_energies_that_were_learned_come_back(asking, tmp_path):
+    save(tmp_path, asking, words().to_str(), {}, "")
+    vectors = load(tmp_path).encode(TEXTS)
+    vector = torch.tensor(vectors)
+    w, near = np.log1p(np.exp(2.0)), SIMILARITIES[asking.recipe.terms[0].similarity.options["of"]](vector, vector)
+    sign = -1 if asking.recipe.name == "hyperqa" else 1
+    assert np.allclose(load(tmp_path).score(vectors, vectors), w * near.numpy() + sign * -3.0, atol=1e-5)
+
+
+def test_points_are_kept_as_they_were(asking, tmp_path):
+    save(tmp_path, asking, words().to_str(), {}, "")
+    ids = [words().encode(text).ids for text in TEXTS]
+    padded = torch.tensor([row + [0] * (8 - len(row)) for row in ids])
+    expected = asking.readout(padded, torch.tensor([len(row) for row in ids]))
+    assert np.abs(load(tmp_path).encode(TEXTS) - expected.numpy()).max() < 1e-6
+    assert expected.dtype == (torch.float64 if asking.recipe.name == "hyperqa" else torch.float32)
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, TOKENIZER, RECIPE, LINEAGE])

@@ -91,3 +91,37 @@ def test_warm_up_rises_evenly_then_the_rate_falls():
 @pytest.mark.parametrize("schedule", ["constant", "linear"])
 def test_no_step_exceeds_the_rate(steps, warmup, schedule):
     assert all(0 < value <= 1 for value in rates(steps, schedule=schedule, warmup=warmup))
+
+
+def decayed(kind, decay):
+    """A number, a vector and a matrix, all 2, after one step without a gradient."""
+    moving = [torch.nn.Parameter(torch.full(shape, 2.0)) for shape in ((), (1,), (1, 1))]
+    for parameter in moving:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer(moving, Training(optimizer=kind, rate=0.1, weight_decay=0.5, decay=decay)).step()
+    return [parameter.item() for parameter in moving]
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
+def test_weight_decay_may_leave_biases_and_numbers_alone(kind):
+    everything, matrices = decayed(kind, "all"), decayed(kind, "matrices")
+    assert everything[0] == everything[1] == everything[2] < 2
+    assert matrices == [2, 2, everything[2]]
+
+
+def test_weight_decay_is_the_gradient_of_half_the_sum_of_squares():
+    weight = torch.nn.Parameter(torch.tensor([[1.0, -3.0]]))
+    weight.grad = torch.tensor([[0.2, 0.4]])
+    optimizer([weight], Training(optimizer="sgd", rate=1.0, weight_decay=0.1, decay="matrices")).step()
+    assert weight.tolist()[0] == pytest.approx([1 - 0.2 - 0.1, -3 - 0.4 + 0.3])
+
+
+def test_without_matrices_there_is_one_group():
+    vector = torch.nn.Parameter(torch.ones(3))
+    assert [group["weight_decay"] for group in optimizer([vector], Training(decay="matrices")).param_groups] == [0]
+
+
+def test_a_rate_reaches_every_group():
+    vector, matrix = torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(3, 1))
+    made = optimizer([vector, matrix], Training(rate=0.25, decay="matrices"))
+    assert [group["lr"] for group in made.param_groups] == [0.25, 0.25]

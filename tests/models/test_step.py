@@ -50,6 +50,24 @@ CASES |= {
         (*TINY, *(f"view.{at}.{option}" for at in (0, 1) for option in ("delta='x-tokens'", "frozen=true"))),
     ),
 }
+QA = (*SMALL, "encoder.table='ready'", "encoder.scale=0.3")
+CHOICE = "terms.0.candidates"
+# Of a bias that cancels, the gradient of a mean is rounding alone, which Adam would blow up.
+MEAN = ("terms.0.reduce='mean'", "training.epsilon=1e-5")
+CASES |= {
+    "mix": ("hyperqa", QA),
+    "mix, odd, on the edge, a mean": ("hyperqa-wikiqa", (*QA, *MEAN, "encoder.scale=1", f"{CHOICE}.count=3")),
+    "max": ("hyperqa", (*QA, *MEAN, f"{CHOICE}={{kind='own', choose='max'}}", "terms.0.objective={kind='softmax'}")),
+    "random, as released": (
+        "hyperqa",
+        (*QA, f"{CHOICE}.choose='random'", "encoder.riemannian='reference'", "encoder.frozen=false"),
+    ),
+    "cosine": ("cosineqa", (*QA, f"{CHOICE}.count=2")),
+    "a table of points": (
+        "hyperqa",
+        (*QA, "encoder.riemannian='table'", "encoder.frozen=false", "training.optimizer='sgd'", f"{CHOICE}.count=2"),
+    ),
+}
 RUNS = [(case, "fp64", cached) for case in CASES for cached in (False, True)]
 RUNS += [("bi", "fp32", True), *((case, "fp32", False) for case in CASES)]
 # Reading the library of transformers takes each process seconds, so larger groups do without.
@@ -90,7 +108,7 @@ def new_method(case, precision="fp32"):
 def trained(case, precision, cached, world, steps=None):
     """Losses of a run and the weights at its end, what is in queues included."""
     method = new_method(case, precision)
-    steps = steps or (FEW if method.recipe.encoder.kind == "transformer" else STEPS)
+    steps = steps or (FEW if method.recipe.encoder.kind in ("projection", "transformer") else STEPS)
     batch = lambda: drawn_batch(draw, method.recipe.pairs.kind, bool(method.recipe.augment))
     training, draw = method.recipe.training, torch.Generator().manual_seed(1)
     setup = Setup(training.seed, method.recipe.batches.lane_rows, precision, cached)
@@ -98,8 +116,10 @@ def trained(case, precision, cached, world, steps=None):
     optimize, losses = optimizer(moving, training), []
     for number in range(steps):
         losses.append(step_gradient(method, batch(), number, setup, world))
+        method.on_gradient()
         clip(moving, training)
         optimize.step()
+        method.after_step()
     return torch.tensor(losses, dtype=torch.float64), flat(moving, method.queues.state_dict())
 
 

@@ -87,8 +87,45 @@ def examples(count, views, groups=None, fillers=0):
     )
 
 
+def questions(*shapes, fillers=0, groups=None):
+    """Rows of questions as the batches table has them; of each how many right answers it has, and how many wrong."""
+    side, view, answers, hard = [], [], [], []
+    most = max(wrong for _, wrong in shapes)
+    for right, wrong in shapes:
+        first = len(side) + right  # behind the question's own rows, one a right answer
+        wrongs = list(range(first + right, first + right + wrong))
+        side += [1] * right + [2] * (right + wrong)
+        view += [0] * right + [1] * right + [2] * wrong
+        answers += [[first + at] for at in range(right)] + [[-1]] * (right + wrong)
+        hard += [wrongs + [-1] * (most - wrong)] * right + [[-1] * most] * (right + wrong)
+    groups = list(range(len(side))) if groups is None else groups
+    return Rows(
+        torch.tensor(side + [FILLER] * fillers, dtype=torch.uint8),
+        torch.tensor(groups + [-9 - at for at in range(fillers)]),
+        torch.tensor(answers + [[-1]] * fillers),
+        torch.tensor(view + [0] * fillers, dtype=torch.uint8),
+        torch.tensor(hard + [[-1] * most] * fillers, dtype=torch.int64),
+    )
+
+
+def drawn_questions(draw, rows=20):
+    """A batch of questions as far as there is room, and fillers: some with too few wrong answers, one alike a right."""
+    shapes = []
+    for right, wrong in ((1, 6), (2, 3), (1, 2), (1, 0)):
+        if sum(2 * r + w for r, w in shapes) + 2 * right + wrong <= rows:
+            shapes.append((right, wrong))
+    count = sum(2 * r + w for r, w in shapes)
+    texts = [text_of(draw) for _ in range(count)] + [[0]] * (rows - count)
+    texts[7] = texts[1]
+    table = questions(*shapes, fillers=rows - count, groups=[1 if row == 7 else row for row in range(count)])
+    ids = torch.tensor([word for text in texts for word in text])
+    return Batch(ids, torch.tensor([len(text) for text in texts]), table)
+
+
 def drawn_examples(draw, kind, rows=20, repeated=False):
     """A batch of examples, lengths from 1 to 6, two texts alike, and fillers in what room is left."""
+    if kind == "qa":
+        return drawn_questions(draw, rows)
     views = VIEWS[kind]
     count = (rows - 2) // views
     texts = []

@@ -21,9 +21,9 @@ from runs import EPOCH, STEPS, difference, finish, flat, job_of, new_run, number
 
 from models.folder import load
 from models.method import resolve
-from models.recipe import parse
+from models.recipe import digest, parse
 from pipeline import batches as making
-from pipeline.run import CHECKPOINTS, STATE, TrainingError, build, steps
+from pipeline.run import CHECKPOINTS, NO_RESULT, STATE, WEIGHTS_VERSION, TrainingError, build, steps
 from pipeline.train import fit, precise
 from pipeline.weights import weights
 
@@ -127,7 +127,9 @@ def test_auto_precision_is_resolved_before_the_key(made):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"cached": True}, {"log_steps": 5}, {"checkpoint_steps": 5}, {"start": "other/path"}], ids=str
+    "settings",
+    [{"cached": True}, {"log_steps": 5}, {"checkpoint_steps": 5}, {"start": "other/path"}, {"decay": "all"}],
+    ids=str,
 )
 def test_what_changes_no_weight_changes_no_key(made, settings):
     assert job_of(made, **settings).key == job_of(made).key
@@ -135,11 +137,52 @@ def test_what_changes_no_weight_changes_no_key(made, settings):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rate": 0.1}, {"seed": 1}, {"precision": "fp64"}, {"epochs": 2}, {"steps": 9}, {"clip": None}],
+    [
+        {"rate": 0.1},
+        {"seed": 1},
+        {"precision": "fp64"},
+        {"epochs": 2},
+        {"steps": 9},
+        {"clip": None},
+        {"decay": "matrices"},
+    ],
     ids=str,
 )
 def test_what_changes_a_weight_changes_the_key(made, settings):
     assert job_of(made, **settings).key != job_of(made).key
+
+
+def test_a_setting_that_came_later_stands_in_no_key_where_it_changes_nothing(made):
+    """So weights of an earlier release are not trained again."""
+    recipe, earlier = made.recipe, made.recipe.training.model_dump(exclude={"decay", *NO_RESULT})
+    what = recipe.model_dump(include={"encoder", "view", "terms", "readout"}) | {"training": earlier}
+    job = job_of(made)
+    lanes, key = recipe.batches.lane_rows, job.vocabulary.digest
+    assert job.key == digest("weights", WEIGHTS_VERSION, what, lanes, job.plan, key, job.given)
+
+
+def of_points(made, riemannian, **training):
+    """A short run over projected words that are trained."""
+    tree = made.recipe.model_dump(mode="json")
+    tree["encoder"] = {"kind": "projection", "width": 6, "word_width": 5, "frozen": False, "towers": ["f", "g"]}
+    tree["encoder"] |= {"riemannian": riemannian, "initial": 1.0}
+    tree["training"] |= {"optimizer": "sgd", "rate": 9.0, "steps": 3, **training}
+    return new_run(replace(job_of(made), recipe=resolve(parse(tree))))
+
+
+def test_a_run_keeps_a_table_of_points_in_the_ball(made):
+    """Words start on the edge, where the factor makes steps 10,000 times shorter; at this rate many would leave it."""
+    run = of_points(made, "table", rate=1000.0)
+    before = run.method.tower("f").words.weight.clone()
+    after = finish(run).method.tower("f").words.weight
+    assert after.norm(dim=1).max().item() == pytest.approx(0.99, abs=1e-6) and not torch.equal(before, after)
+
+
+def test_a_run_changes_gradients_before_they_are_clipped(made):
+    """A step is as long as its gradient: .01 by the clip, of which scaling later would leave about a quarter."""
+    run = of_points(made, "reference", steps=1, rate=1.0, clip=0.01, clip_by="global")
+    before = flat(run.method.state_dict()).clone()
+    assert (flat(finish(run).method.state_dict()) - before).norm().item() == pytest.approx(0.01, rel=1e-3)
 
 
 def test_a_start_stands_in_the_key_by_its_weights_and_not_by_its_path(made):
