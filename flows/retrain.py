@@ -187,6 +187,7 @@ def make_registered(order: Order, trained: Weights, scores: scoring.Outcome) -> 
             parameters=order.road.recipe.model_dump(mode="json"),
             scores=scores.figures,
             loss=list(zip(training["logged_steps"], training["loss"], strict=True)),
+            bound=training.get("bound"),  # weights of older versions have none
             tags={register.WEIGHTS: trained.key, "firth.corpus": order.road.uri, "firth.version": version("firth")},
         )
     return Filed(registered, time.time() - started)

@@ -117,6 +117,7 @@ def register(
     scores: Mapping[str, float],
     loss: Sequence[tuple[int, float]],
     tags: Mapping[str, str],
+    bound: Mapping[str, Sequence[tuple[int, float]]] | None = None,
     experiment: str = "firth",
 ) -> Registered:
     """
@@ -129,6 +130,7 @@ def register(
         parameters: the recipe, nested as it is; logged flat, `training.rate`.
         scores: flat names; MLflow allows no "@", so `hit@10` is logged as `hit_at_10`.
         loss: (step, nats) pairs.
+        bound: the same of log N - L by the number of a softmax term; logged as `bound.0`.
         name: of the registered model; None: log only.
     Raises:
         RegistryError: MLflow refused; the folder is whole, and a rerun only registers.
@@ -138,7 +140,7 @@ def register(
         run_id = _logged(client, place, tags.get(WEIGHTS))
         new = run_id is None
         if run_id is None:
-            run_id = _log(client, place, folder, parameters, scores, loss, tags)
+            run_id = _log(client, place, folder, parameters, scores, _series(loss, bound or {}), tags)
         else:
             _log_changed(client, run_id, scores)
         model_uri = _model_uri(client, run_id)
@@ -288,20 +290,28 @@ def _logged(client: MlflowClient, experiment: str, weights: str | None) -> str |
     return str(runs[0].info.run_id) if runs else None
 
 
+def _series(
+    loss: Sequence[tuple[int, float]], bound: Mapping[str, Sequence[tuple[int, float]]]
+) -> list[tuple[str, int, float]]:
+    """What was told step by step: name, step and value."""
+    told = {"loss": loss, **{f"bound.{term}": pairs for term, pairs in bound.items()}}
+    return [(name, step, float(value)) for name, pairs in told.items() for step, value in pairs]
+
+
 def _log(
     client: MlflowClient,
     experiment: str,
     folder: Path,
     parameters: Mapping[str, Any],
     scores: Mapping[str, float],
-    loss: Sequence[tuple[int, float]],
+    series: Sequence[tuple[str, int, float]],
     tags: Mapping[str, str],
 ) -> str:
     run_id = str(client.create_run(experiment, run_name=str(parameters.get("name", "firth"))).info.run_id)
     # An active run, not only its number: models would go to the experiment "Default", placed in the current folder.
     with mlflow.start_run(run_id=run_id, nested=True):  # ends as FINISHED, or FAILED if anything is raised
         now = int(time.time() * 1000)
-        metrics = [Metric("loss", float(value), now, step) for step, value in loss]
+        metrics = [Metric(name, value, now, step) for name, step, value in series]
         metrics += [Metric(plain(key), float(value), now, 0) for key, value in scores.items()]
         for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once; of the others 100
             client.log_batch(run_id, metrics=metrics[start : start + 1000])

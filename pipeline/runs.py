@@ -16,13 +16,16 @@ def shard_runs(
     shard: int,
     run: int,
     draw: np.random.Generator,
+    ordered: bool = False,
 ) -> pl.DataFrame:
     """
     A shard's training rows, cut into runs of at most `run` neighbours; the first cut of each stretch is drawn anew.
 
+    Args:
+        ordered: whoever reads the batches wants to know where a row's sentence stands.
     Returns:
         One row a sentence, in order: the columns of `batches` without `answers`, `positives` (texts), `run` (number of
-        the run in this shard).
+        the run in this shard), and document and place if `ordered`.
     """
     positives = pairs.group_by("anchor", maintain_order=True).agg("positive")
     rows = pl.concat([sentences.with_row_index("row"), tokens], how="horizontal")
@@ -43,6 +46,7 @@ def shard_runs(
         group="group",
         positives=pl.col("positive").fill_null([]).list.eval(text(pl.element())),
         run=(new_run.fill_null(True).cum_sum() - 1).cast(pl.UInt32),
+        **({"document": pl.col("document"), "place": pl.col("place")} if ordered else {}),
     )
 
 
@@ -51,7 +55,7 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
     Rows in batches of `size`, with the row numbers of those of their positives that are in the same batch.
 
     Args:
-        rows: columns text, tokens, group, positives (texts).
+        rows: columns text, tokens, group, positives (texts); perhaps document and place.
     Returns:
         Table `batches`; the answers of a row ascend.
     """
@@ -62,6 +66,6 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
     whole = numbered.join(answers, on="at", how="left", maintain_order="left")
     return BATCHES.check(
         whole.with_columns(pl.col("answers").fill_null([]), side=pl.lit(BOTH, pl.UInt8)).select(
-            "text", pl.col("tokens"), "side", "group", "answers"
+            "text", pl.col("tokens"), "side", "group", "answers", pl.col("^document|place$")
         )
     )

@@ -83,6 +83,7 @@ def weights(
             "precision": job.recipe.training.precision,
             "logged_steps": [step for step, _ in trained.state.losses],
             "loss": [loss for _, loss in trained.state.losses],
+            "bound": {str(number): list(map(list, told)) for number, told in trained.state.bounds.items()},
         }
         folder = _keep(store, job, trained.checkpoint, {**lineage, "weights": job.key})
         store.create(f"weights/{job.key}.json", {"folder": folder, "training": training})
