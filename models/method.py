@@ -241,7 +241,7 @@ class Summand:
         """Sum over some anchors of log N, [], N being the candidates left in an anchor's pool with the right ones."""
         total = torch.zeros((), dtype=torch.float64, device=rows.side_B.device)
         for kept_AC, _ in self._pools(rows, anchor_A, queue, cells):
-            total = total + kept_AC.sum(dim=1).log().sum(dtype=torch.float64)
+            total = total + kept_AC.sum(dim=1).double().log().sum()
         return total
 
     def _pools(self, rows: Rows, anchor_A: Tensor, queue: Queue | None, cells: int) -> Iterator[tuple[Tensor, Tensor]]:
