@@ -24,7 +24,7 @@ from models.similarity import Bilinear
 NUMBERS = (2, 8, 64, 512)  # N
 INFORMATION = (0.5, 2.0, 4.0, 8.0)  # nats
 BATCH = 512  # contexts of a step; the candidates of N - 1 of them are shared
-FRESH = 20  # batches to measure on
+FRESH = 100  # batches to measure on
 
 
 def main() -> None:
