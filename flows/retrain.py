@@ -201,6 +201,7 @@ def make_registered(order: Order, trained: Weights, scores: scoring.Outcome) -> 
             scores=scores.figures,
             loss=list(zip(training["logged_steps"], training["loss"], strict=True)),
             watched=training.get("watched", ()),
+            bound=training.get("bound"),  # weights of older versions have none
             tags={register.WEIGHTS: trained.key, "firth.corpus": order.road.uri, "firth.version": version("firth")},
         )
     return Filed(registered, time.time() - started)

@@ -1,11 +1,13 @@
 """Candidates: what an anchor's right answers are told apart from, and which of it is left out."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from models.sequence import Runs
 
 BOTH, ANCHOR, CANDIDATE, FILLER = range(4)
 
@@ -21,6 +23,7 @@ class Rows:
         answers_BP: int64 row numbers of the right answers in this batch; -1 fills.
         view_B: uint8: which of its example's views a row is, from 0; None: all 0.
         hard_BH: int64 row numbers of an anchor's own hard negatives; -1 fills; None: there are none.
+        document_B, place_B: int64: where a row's sentence stands; None: nobody asks for its run.
     """
 
     side_B: Tensor
@@ -28,6 +31,25 @@ class Rows:
     answers_BP: Tensor
     view_B: Tensor | None = None
     hard_BH: Tensor | None = None
+    document_B: Tensor | None = None
+    place_B: Tensor | None = None
+
+    def runs(self) -> Runs:
+        """
+        The runs of sentences that the batch is made of.
+
+        Raises:
+            ValueError: the table does not say where sentences stand.
+        """
+        if self.document_B is None or self.place_B is None:
+            raise ValueError(
+                "batches without the columns document and place have no runs; a term with `ahead` needs both"
+            )
+        return Runs.of(self.document_B, self.place_B)
+
+    def ahead(self, steps: int) -> "Rows":
+        """The same rows, each answered by the one that stands `steps` later in its run, if there is one."""
+        return replace(self, answers_BP=self.runs().later(steps)[:, None])
 
     def anchors(self) -> Tensor:
         """Row numbers [A] that are anchors: side 0 or 1, and at least one right answer."""
@@ -223,6 +245,46 @@ def wrong(rows: Rows, anchor_A: Tensor) -> Tensor:
     return hard_AH.where((hard_AH >= 0) & ~alike_AH, -1)
 
 
+def ahead(
+    rows: Rows, anchor_A: Tensor, candidate_BD: Tensor, *, among: Literal["batch", "sequence", "both"] = "batch"
+) -> Pool:
+    """
+    Sentences that could stand where the answer of a context does, t + k.
+
+    A run is the sequence, and its first row in the batch is time 0. A candidate of the answer's group is left out, the
+    answer excepted. The sentence at t itself stays where it is a candidate: the context has read it, and it is a fair
+    wrong answer to what comes k later.
+
+    Args:
+        rows: the whole batch, each row answered by the one k later in its run (`Rows.ahead`).
+        anchor_A: int64 row numbers of this worker's anchors, those at t.
+        candidate_BD: vectors of all rows, in batch order, gathered from all workers.
+        among: "batch": the rows at time t + k of every run. "sequence": all rows of the anchor's run, past ones too.
+            "both": all rows of the batch.
+    Returns:
+        A pool with C = B columns; runs that have no row at t + k, and fillers, have none in it.
+    Raises:
+        ValueError: `among` is none of them, or an answer is not a candidate.
+    Source:
+        van den Oord, Li and Vinyals 2018 (CPC), section 2.3: N - 1 others from the proposal distribution; table 2
+        compares from where they are drawn.
+    """
+    if among not in ("batch", "sequence", "both"):
+        raise ValueError(f'candidates.among is "{among}"; known: batch, sequence, both')
+    answer_AP = rows.answers_BP[anchor_A]
+    is_candidate_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
+    check_answers(anchor_A, answer_AP, is_candidate_B)
+    runs, answer_A1 = rows.runs(), answer_AP[:, :1]
+    kept_AC = is_candidate_B & (rows.group_B != rows.group_B[answer_A1])
+    if among == "batch":
+        kept_AC &= runs.step_B == runs.step_B[answer_A1]
+    elif among == "sequence":
+        kept_AC &= runs.run_B == runs.run_B[answer_A1]
+    kept_AC.scatter_(1, answer_A1, value=True)
+    shift_AC = candidate_BD.new_zeros(kept_AC.shape).masked_fill_(~kept_AC, -torch.inf)
+    return Pool(candidate_BD, answer_AP, shift_AC)
+
+
 def anchors(kind: str, rows: Rows) -> Tensor:
     """Row numbers [A] of the anchors of a term with this kind of candidates."""
     every_A = rows.anchors()
@@ -263,4 +325,4 @@ def _alike(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> tuple[Tensor
     return left_M[keep_M], column_M[keep_M]
 
 
-CANDIDATES: dict[str, Callable[..., Pool]] = {"batch": batch, "other-view": other_view, "own": own}
+CANDIDATES: dict[str, Callable[..., Pool]] = {"ahead": ahead, "batch": batch, "other-view": other_view, "own": own}

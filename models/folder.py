@@ -214,10 +214,12 @@ def _tokenizer(method: Method, words: str) -> Tokenizer:
 
 
 def _own(method: Method) -> nn.Module:
-    """What lies in our own file: the towers, of a transformer its head alone, and similarities that learn."""
+    """What lies in our own file: the towers, of a transformer its head alone, contexts, and similarities that learn."""
     rest = lambda tower: nn.ModuleDict({"head": tower.head}) if isinstance(tower, Transformer) else tower
     towers = {name: rest(method.tower(name)) for name in method.recipe.encoder.towers}
-    return nn.ModuleDict({"towers": nn.ModuleDict(towers), "similarities": method.similarities})
+    return nn.ModuleDict(
+        {"towers": nn.ModuleDict(towers), "contexts": method.contexts, "similarities": method.similarities}
+    )
 
 
 def _check_whole(body: nn.Module, file: Path) -> None:

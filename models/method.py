@@ -1,7 +1,7 @@
 """A method: encoders, and terms that compare their vectors. Built from a recipe; knows neither files nor workers."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +21,7 @@ from models.projection import Projection
 from models.queue import Queue
 from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer, Watch
 from models.recurrent import GRU
+from models.sequence import CONTEXTS, Recurrent, Runs
 from models.similarity import SIMILARITIES, cosine, dot
 from models.transformer import Around, Transformer
 from models.views import CUTS, VIEWS
@@ -58,10 +59,12 @@ def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Reci
     readout = recipe.readout.model_copy(update={"towers": recipe.readout.towers or encoder.towers[:1]})
     views = tuple(complete(VIEWS, view, f"view.{number}") for number, view in enumerate(recipe.view))
     parts = {"encoder": whole, "terms": terms, "readout": readout, "view": views, "tokenizer": _tokenizer(recipe)}
+    parts["context"] = recipe.context and complete(CONTEXTS, recipe.context, "context")
     resolved = recipe.model_copy(update=parts)
     _check_views(resolved)
     _check_counting(resolved)
     _check_descent(resolved)
+    _check_ahead(resolved)
     if look:
         _try(resolved, base)
     return resolved
@@ -143,6 +146,20 @@ def _check_descent(recipe: Recipe) -> None:
         )
 
 
+def _check_ahead(recipe: Recipe) -> None:
+    """Terms that look ahead, and the context that they look from, need each other."""
+    if recipe.context and not any(term.ahead for term in recipe.terms):
+        raise RecipeError(f'context.kind is "{recipe.context.kind}", but no term has `ahead`; give one, or no context')
+    for number, term in enumerate(recipe.terms):
+        kind = term.candidates.kind if term.candidates else "none"
+        if kind == "ahead" and not term.ahead:
+            raise RecipeError(f'terms.{number}.candidates.kind is "ahead", but terms.{number}.ahead is 0; 1 or more')
+        if term.ahead and kind not in ("ahead", "batch"):
+            raise RecipeError(
+                f'terms.{number}.ahead is {term.ahead}, but its candidates.kind is "{kind}"; should be ahead or batch'
+            )
+
+
 def _try(recipe: Recipe, base: Path | None) -> None:
     """Build the method once without memory for its numbers, so that a wrong value shows before any work."""
     towers = recipe.encoder.towers
@@ -151,8 +168,8 @@ def _try(recipe: Recipe, base: Path | None) -> None:
         with torch.device("meta"):
             method = Method(recipe, 2, {name: torch.zeros(2, 1) for name in named}, torch.zeros(2), base=base)
             for term in method.summands:
-                one_1D, other_1D = (torch.zeros(1, method.tower(name).width) for name in (term.anchor, term.candidate))
-                term.similarity(one_1D, other_1D)
+                widths = method.anchor_width(term), method.tower(term.candidate).width
+                term.similarity(*(torch.zeros(1, width) for width in widths))
         with torch.device("cpu"):
             _try_options(recipe, method)
     except RecipeError:
@@ -164,8 +181,9 @@ def _try(recipe: Recipe, base: Path | None) -> None:
 def _try_options(recipe: Recipe, method: "Method") -> None:
     """Call what looks at its options only when it is called."""
     nothing, one_B = torch.zeros(0, dtype=torch.int64), torch.ones(1, dtype=torch.int64)
+    rows = Rows(torch.zeros(1, dtype=torch.uint8), one_B, -one_B[:, None], document_B=one_B, place_B=one_B)
     for summand in method.summands:
-        summand.candidates(Rows(torch.zeros(1, dtype=torch.uint8), one_B, -one_B[:, None]), nothing, torch.zeros(1, 1))
+        summand.candidates(rows, nothing, torch.zeros(1, 1))
         summand.objective(torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.int64))
     for view in recipe.view:
         if view.kind in CUTS:
@@ -209,13 +227,20 @@ class Summand:
     weight: float
     mean: bool
     choosing: Choosing | None = None
+    ahead: int = 0
+    softmax: bool = False
 
     def anchors(self, rows: Rows) -> Tensor:
         """Row numbers of the batch's anchors, [A]."""
-        return anchors(self.kind, rows)
+        return anchors(self.kind, self._answered(rows))
 
     def __call__(
-        self, rows: Rows, anchor_A: Tensor, vectors: Mapping[str, Tensor], queue: Queue | None = None
+        self,
+        rows: Rows,
+        anchor_A: Tensor,
+        vectors: Mapping[str, Tensor],
+        queue: Queue | None = None,
+        contexts: Mapping[str, Tensor] | None = None,
     ) -> tuple[Tensor, Tensor]:
         """
         Sum and count of this term over some anchors.
@@ -224,11 +249,17 @@ class Summand:
             anchor_A: row numbers of the anchors, [A].
             vectors: each tower's vectors of the whole batch, [B, D].
             queue: earlier vectors, if the term has them.
+            contexts: of the towers that have them, the contexts of the whole batch, [B, E], for a term with `ahead`.
         """
         held = {"memory": queue.memory()} if queue else {}
-        pool = self.candidates(rows, anchor_A, vectors[self.candidate], **held)
-        score_AC = scores(pool, vectors[self.anchor][anchor_A], self.similarity)
+        pool = self.candidates(self._answered(rows), anchor_A, vectors[self.candidate], **held)
+        seen = {**vectors, **(contexts or {})} if self.ahead else vectors
+        score_AC = scores(pool, seen[self.anchor][anchor_A], self.similarity)
         return self.objective(score_AC, pool.answer_AP)
+
+    def _answered(self, rows: Rows) -> Rows:
+        """The rows with the answers that this term asks for."""
+        return rows.ahead(self.ahead) if self.ahead else rows
 
     def divisor(self, rows: Rows, queue: Queue | None = None, cells: int = CELLS) -> Tensor | int:
         """
@@ -245,14 +276,26 @@ class Summand:
         anchor_A = self.anchors(rows)
         if self.counted is None:
             return len(anchor_A)
+        total = torch.zeros((), dtype=torch.int64, device=rows.side_B.device)
+        for kept_AC, answer_AP in self._pools(rows, anchor_A, queue, cells):
+            total = total + self.counted(kept_AC, answer_AP)
+        return total.clamp(min=1)  # anchors without a wrong candidate make no triple
+
+    def choices(self, rows: Rows, anchor_A: Tensor, queue: Queue | None = None, cells: int = CELLS) -> Tensor:
+        """Sum over some anchors of log N, [], N being the candidates left in an anchor's pool with the right ones."""
+        total = torch.zeros((), dtype=torch.float64, device=rows.side_B.device)
+        for kept_AC, _ in self._pools(rows, anchor_A, queue, cells):
+            total = total + kept_AC.sum(dim=1).double().log().sum()
+        return total
+
+    def _pools(self, rows: Rows, anchor_A: Tensor, queue: Queue | None, cells: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Of some anchors after the other: who stands in their pools, [A, C], and their answers' columns, [A, P]."""
         nothing_B0 = torch.zeros(len(rows.side_B), 0, device=rows.side_B.device)
         memory = queue.memory() if queue else None
         held = {"memory": Memory(memory.vector_MD[:, :0], memory.group_M)} if memory else {}
-        total = torch.zeros((), dtype=torch.int64, device=rows.side_B.device)
         for part_A in anchor_A.split(max(1, cells // len(rows.side_B))):
-            pool = self.candidates(rows, part_A, nothing_B0, **held)
-            total = total + self.counted(kept(scores(pool, nothing_B0[part_A], dot)), pool.answer_AP)
-        return total.clamp(min=1)  # anchors without a wrong candidate make no triple
+            pool = self.candidates(self._answered(rows), part_A, nothing_B0, **held)
+            yield kept(scores(pool, nothing_B0[part_A], dot)), pool.answer_AP
 
 
 @dataclass(frozen=True)
@@ -296,6 +339,7 @@ class Method(nn.Module):
             if words is not None:
                 # A lane's gradient has its words' rows only; the step makes one dense sum.
                 words.sparse = True
+        self.contexts = nn.ModuleDict(_contexts(recipe, self))
         compared = [term for term in recipe.terms if term.candidates]
         similarities = [_similarity(term, self) for term in compared]
         self.similarities = nn.ModuleDict(
@@ -309,6 +353,15 @@ class Method(nn.Module):
     def tower(self, name: str) -> Encoder:
         """A tower's encoder."""
         return cast(Encoder, self.towers[name])
+
+    def context(self, name: str) -> Recurrent | None:
+        """What reads the runs of a tower's vectors, if anything does."""
+        return cast(Recurrent, self.contexts[name]) if name in self.contexts else None
+
+    def anchor_width(self, term: Term | Summand) -> int:
+        """Numbers of an anchor's vector in a term, or of its context where the term looks ahead."""
+        context = self.context(term.anchor) if term.ahead else None
+        return context.width if context else self.tower(term.anchor).width
 
     def start_queues(self) -> None:
         """Empty queues for the terms that have one, their encoders equal to the towers as they are now."""
@@ -346,7 +399,12 @@ class Method(nn.Module):
                 part.after_step()
 
     def loss(
-        self, rows: Rows, own_B: Tensor, vectors: Mapping[str, Tensor], chosen: Mapping[int, Rows] | None = None
+        self,
+        rows: Rows,
+        own_B: Tensor,
+        vectors: Mapping[str, Tensor],
+        chosen: Mapping[int, Rows] | None = None,
+        bound_S: Tensor | None = None,
     ) -> Tensor:
         """
         This worker's part of the batch's loss, []: the parts of all workers sum to it.
@@ -358,16 +416,43 @@ class Method(nn.Module):
             own_B: True for the rows that this worker encoded.
             vectors: each tower's vectors of the whole batch, [B, D].
             chosen: the batch's rows as the summands of these numbers see them, after choosing.
+            bound_S: one number a summand, to which this worker's part of its `bounds` is added.
         """
         total = next(iter(vectors.values())).new_zeros(())
+        runs = rows.runs() if len(self.contexts) else None
+        contexts = {name: self.contexts[name](vectors[name], runs) for name in self.contexts}
         for number, term in enumerate(self.summands):
             seen = chosen.get(number, rows) if chosen else rows
             anchor_A, queue = term.anchors(seen), self.queue(number)
             mine_A = anchor_A[own_B[anchor_A]]
             if len(mine_A):
-                amount, _ = term(seen, mine_A, vectors, queue)
+                amount, _ = term(seen, mine_A, vectors, queue, contexts)
                 total = total + term.weight * amount / term.divisor(seen, queue)
+                if bound_S is not None and term.softmax:
+                    bound_S[number] += (term.choices(seen, mine_A, queue) - amount.detach()) / len(anchor_A)
         return total
+
+    def no_bounds(self) -> Tensor:
+        """Room for what `step_gradient` tells of the terms that compare vectors, [S]; see `bounds`."""
+        return torch.zeros(len(self.summands), dtype=torch.float64, device=next(self.parameters()).device)
+
+    def bounds(self, bound_S: Tensor) -> dict[int, float]:
+        """
+        By its number in the recipe, what each softmax term has learned, in nats.
+
+            log N - L,   N candidates of an anchor, the right one included, L the term's loss; means over anchors
+
+        0: no better than chance. With one right answer, and the others drawn from all texts whatever the anchor is, it
+        is in expectation a lower bound of the mutual information of anchor and answer; it never exceeds log N. With P
+        right answers an anchor it measures progress and bounds nothing: right answers stand in each other's
+        denominator, and it cannot exceed log N - log P.
+
+        Source:
+            van den Oord, Li and Vinyals 2018, section 2.3 and appendix A.1; Poole et al. 2019, section 2.3.
+        """
+        numbers = [number for number, term in enumerate(self.recipe.terms) if term.candidates]
+        told = zip(numbers, self.summands, bound_S.tolist(), strict=True)
+        return {number: value for number, term, value in told if term.softmax}
 
     @torch.no_grad()
     def readout(self, ids_LT: Tensor, length_L: Tensor) -> Tensor:
@@ -388,7 +473,8 @@ class Method(nn.Module):
 
         Args:
             left_MD, right_ND: readouts; a term compares its own towers' stretches, and the terms add by weight. Where
-                no term compares what is read out, as with masked words alone, it is the cosine.
+                no term compares what is read out, as with masked words alone, it is the cosine. A term that looks
+                ahead has one text for context: the first of a run.
         """
         start, stretch = 0, {}
         for name, width in self.widths():
@@ -400,9 +486,10 @@ class Method(nn.Module):
             return cosine(left_MD, right_ND)
         total = torch.zeros(len(left_MD), len(right_ND))
         for term in kept:
-            total += term.weight * term.similarity(
-                left_MD[:, stretch[term.anchor]], right_ND[:, stretch[term.candidate]]
-            )
+            anchor_MD, context = left_MD[:, stretch[term.anchor]], self.context(term.anchor)
+            if term.ahead and context:
+                anchor_MD = context(anchor_MD, Runs.alone(len(anchor_MD), anchor_MD.device))
+            total += term.weight * term.similarity(anchor_MD, right_ND[:, stretch[term.candidate]])
         return total
 
 
@@ -412,8 +499,17 @@ def _similarity(term: Term, method: Method) -> Callable[..., Tensor]:
     part = SIMILARITIES[term.similarity.kind]
     if not isinstance(part, type):
         return bind(SIMILARITIES, term.similarity)
-    widths = (method.tower(term.anchor).width, method.tower(term.candidate).width)
+    widths = (method.anchor_width(term), method.tower(term.candidate).width)
     return part(**term.similarity.options, widths=widths)
+
+
+def _contexts(recipe: Recipe, method: Method) -> dict[str, Recurrent]:
+    """A context network for each tower whose vectors look ahead."""
+    if not recipe.context:
+        return {}
+    part, options = CONTEXTS[recipe.context.kind], recipe.context.options
+    towers = dict.fromkeys(term.anchor for term in recipe.terms if term.ahead)
+    return {name: part(method.tower(name).width, **options) for name in towers}
 
 
 def _summand(term: Term, similarity: Callable[..., Tensor]) -> Summand:
@@ -429,6 +525,8 @@ def _summand(term: Term, similarity: Callable[..., Tensor]) -> Summand:
         weight=term.weight,
         mean=term.reduce == "mean",
         choosing=Choosing(**term.candidates.options) if term.candidates.kind == "own" else None,
+        ahead=term.ahead,
+        softmax=term.objective.kind == "softmax",
     )
 
 

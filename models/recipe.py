@@ -186,6 +186,7 @@ class Term(Part):
     objective: Choice
     weight: float = 1.0
     reduce: Literal["mean", "sum"] = Field("mean", description="divide by the count over the whole batch, or by 1")
+    ahead: int = Field(0, ge=0, description="the answer is the sentence so many later, of the context up to the anchor")
 
 
 class Training(Part):
@@ -255,6 +256,7 @@ class Recipe(Part):
     view: tuple[Choice, ...] = Field((), description="how each view is encoded")
     batches: Batches = Batches()
     encoder: Encoder
+    context: Choice | None = Field(None, description="what reads a run's vectors for terms with `ahead`; none: nothing")
     terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
     watch: Watch = Watch()

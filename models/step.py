@@ -88,10 +88,14 @@ def lanes(length_B: Tensor, lane_rows: int) -> list[Lane]:
     return [Lane(number, row_L) for number, row_L in enumerate(order_B.split(lane_rows))]
 
 
-def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world: World) -> float:
+def step_gradient(
+    method: Method, batch: Batch, number: int, setup: Setup, world: World, bound_S: Tensor | None = None
+) -> float:
     """
     Put the gradient of step `number` into the method's parameters, in place of what was there.
 
+    Args:
+        bound_S: `method.no_bounds()`, to be filled for `method.bounds`; every worker asks, or none does.
     Returns:
         The loss of the whole batch.
 
@@ -102,15 +106,23 @@ def step_gradient(method: Method, batch: Batch, number: int, setup: Setup, world
     every = lanes(batch.length_B, setup.lane_rows)
     loss = torch.zeros((), dtype=_vector_type(setup), device=world.device)
     if method.summands:
-        loss = loss + _compared(method, batch, every, number, setup, world)
+        loss = loss + _compared(method, batch, every, number, setup, world, bound_S)
     if method.lane_terms:
         loss = loss + _told(method, batch, every, number, setup, world)
     for place in range(len(method.summands)):
         _queue_up(method, place, batch, every, setup, world)
-    return _reduced(method, batch, loss, number, world)
+    return _reduced(method, batch, loss, number, world, bound_S)
 
 
-def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setup: Setup, world: World) -> Tensor:
+def _compared(
+    method: Method,
+    batch: Batch,
+    every: list[Lane],
+    number: int,
+    setup: Setup,
+    world: World,
+    bound_S: Tensor | None,
+) -> Tensor:
     """Take the gradient of the terms that compare vectors; my part of their loss."""
     mine = every[world.rank :: world.size]
     encode = Encode(method, batch, number, setup, world)
@@ -118,7 +130,7 @@ def _compared(method: Method, batch: Batch, every: list[Lane], number: int, setu
     with setup.autocast(world.device):
         vectors = [encode(lane, graph=not setup.cached) for lane in mine]
     leaf_ND = torch.cat([encode.nothing(), *(vector_LD.detach() for vector_LD in vectors)]).requires_grad_()
-    loss = _loss(method, batch, every, leaf_ND, world, chosen)
+    loss = _loss(method, batch, every, leaf_ND, world, chosen, bound_S)
     loss.backward()
     assert leaf_ND.grad is not None
     with setup.autocast(world.device) if setup.cached else nullcontext():
@@ -307,7 +319,13 @@ def _by_tower(method: Method, vector_BD: Tensor) -> dict[str, Tensor]:
 
 
 def _loss(
-    method: Method, batch: Batch, every: list[Lane], leaf_ND: Tensor, world: World, chosen: Mapping[int, Rows]
+    method: Method,
+    batch: Batch,
+    every: list[Lane],
+    leaf_ND: Tensor,
+    world: World,
+    chosen: Mapping[int, Rows],
+    bound_S: Tensor | None,
 ) -> Tensor:
     """My anchors' part of the loss, against the vectors of all workers."""
     row_of_rank = [_rows_of(every[rank :: world.size]) for rank in range(world.size)]
@@ -315,7 +333,7 @@ def _loss(
     own_B = torch.zeros(len(batch.length_B), dtype=torch.bool)
     own_B[row_of_rank[world.rank]] = True
     rows, vectors = batch.rows.to(world.device), _by_tower(method, vector_BD)
-    loss = method.loss(rows, own_B.to(world.device), vectors, chosen)
+    loss = method.loss(rows, own_B.to(world.device), vectors, chosen, bound_S)
     return loss + 0.0 * vector_BD.sum()  # a worker without anchors joins the gather's backward all the same
 
 
@@ -358,12 +376,16 @@ class Gather(torch.autograd.Function):
         return own, None, None
 
 
-def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: World) -> float:
+def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: World, bound_S: Tensor | None) -> float:
     """Put the sum of all workers' gradients into the parameters; returns the sum of their losses."""
     trained = list(trainable(method))
     gradients = [_dense(parameter) for parameter in trained]
     if world.size > 1:
-        loss = _summed(method, batch, trained, gradients, loss, world)
+        told = torch.cat([loss.reshape(1), *([] if bound_S is None else [bound_S.to(loss)])])
+        told = _summed(method, batch, trained, gradients, told, world)
+        loss = told[0]
+        if bound_S is not None:
+            bound_S.copy_(told[1:])
     for parameter, gradient in zip(trained, gradients, strict=True):
         parameter.grad = gradient
     if not torch.isfinite(loss):
@@ -382,22 +404,22 @@ def _dense(parameter: torch.nn.Parameter) -> Tensor:
 
 
 def _summed(
-    method: Method, batch: Batch, trained: list[torch.nn.Parameter], gradients: list[Tensor], loss: Tensor, world: World
+    method: Method, batch: Batch, trained: list[torch.nn.Parameter], gradients: list[Tensor], told: Tensor, world: World
 ) -> Tensor:
-    """One flat reduction, in place; of word tables it carries only the rows of this batch's words."""
+    """One flat reduction, in place; of word tables it carries only the rows of this batch's words. Returns `told`'s."""
     word_N = batch.flat_ids.unique().to(world.device)
     words = [method.tower(tower).words for tower in method.used]
     tables = {id(table.weight) for table in words if table is not None}
     parts = [g[word_N] if id(p) in tables else g for p, g in zip(trained, gradients, strict=True)]
-    flat = torch.cat([*(part.flatten() for part in parts), loss.reshape(1).to(parts[0].dtype)])
+    flat = torch.cat([*(part.flatten() for part in parts), told.to(parts[0].dtype)])
     dist.all_reduce(flat)
-    totals = flat[:-1].split([part.numel() for part in parts])
+    totals = flat[: -len(told)].split([part.numel() for part in parts])
     for parameter, gradient, part, total in zip(trained, gradients, parts, totals, strict=True):
         if id(parameter) in tables:
             gradient[word_N] = total.view_as(part)
         else:
             gradient.copy_(total.view_as(part))
-    return flat[-1]
+    return flat[-len(told) :]
 
 
 def trainable(method: Method) -> Iterator[torch.nn.Parameter]:

@@ -3,7 +3,8 @@ The training set in the order in which it will be read.
 
 An epoch is made in two passes: every shard's documents are cut into runs of neighbouring sentences and scattered to
 buckets, then each bucket is shuffled by runs and packed into batches of equal rows. An example, whose rows stand
-together, is a run of its own; questions with their answers are packed whole, see `pipeline.questions`. One bucket is in
+together, is a run of its own; questions with their answers are packed whole, see `pipeline.questions`. Where a method
+reads runs in order, no batch holds two runs of one document if that can be had (`pipeline.apart`). One bucket is in
 memory at a time, and one file on disk belongs to each. The order, and what augmentation draws, depends on the seed, the
 epoch and the corpus, and on nothing else.
 """
@@ -26,7 +27,7 @@ import pyarrow.parquet as pq
 
 from models.recipe import Batches
 from models.trouble import MendableError
-from pipeline import examples, questions
+from pipeline import apart, examples, questions
 from pipeline.cluster import scratch
 from pipeline.examples import Examples
 from pipeline.runs import answered, fillers, shard_runs
@@ -54,6 +55,7 @@ class Source:
     pairs: Mapping[int, Piece]
     held_out: Piece
     examples: Examples | None = None  # None: runs of neighbours
+    ahead: int = 0  # sentences from a context to the farthest answer; 0: where a run's rows stand is nobody's concern
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
@@ -78,6 +80,7 @@ def plan_key(settings: Batches, seed: int, source: Source) -> str:
     what = [settings.model_dump(exclude={"lane_rows"}), seed]
     if source.examples:
         what = [settings.model_dump(exclude={"lane_rows", "run"}), seed, source.examples.record()]
+    what += ["ordered"] if source.ahead else []
     return piece_key("batches", BATCHES_VERSION, what, source.keys())
 
 
@@ -97,7 +100,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     key = epoch_key(plan_key(settings, seed, source), number)
     found = store.piece("batches", key)
     if found:
-        return found
+        return _far_enough(found, source.ahead)
     views, answer = source.examples.views if source.examples else 0, answered
     asks = bool(source.examples and source.examples.most)
     if views and not asks:
@@ -116,13 +119,27 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
         else:
             left = pl.DataFrame()
             for bucket in buckets:
-                left = _pack(bucket if left.is_empty() else pl.concat([left, bucket]), settings.rows, answer, writer)
+                rows = bucket if left.is_empty() else pl.concat([left, bucket])
+                rows = apart.apart(rows, settings.rows) if source.ahead else rows
+                left = _pack(rows, settings.rows, answer, writer)
             _finish(left, settings.rows, answer, writer)
             _check(writer, len(left), settings.rows, views, counts["repeats_of_held_out"])
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
+        part.facts |= {"longest_run": writer.longest_run} if source.ahead else {}
     assert part.piece is not None
-    return part.piece
+    return _far_enough(part.piece, source.ahead)
+
+
+def _far_enough(piece: Piece, ahead: int) -> Piece:
+    """A piece some of whose runs reach as far as the recipe looks."""
+    longest = int(piece.facts.get("longest_run", 0))
+    if ahead and longest <= ahead:
+        raise BatchesError(
+            f"a term looks {ahead} sentences ahead, but the longest run in a batch has {longest}; give longer "
+            f"documents, raise batches.run, or take the term out"
+        )
+    return piece
 
 
 def _write_questions(buckets: Iterator[pl.DataFrame], drawn: list[pl.DataFrame], rows: int, writer: "_Writer") -> None:
@@ -229,7 +246,7 @@ def _shard(
     tokens = store.read(source.tokens[shard])
     if source.examples is None:
         pairs = store.read(source.pairs[shard], ["anchor", "positive"])
-        runs = shard_runs(sentences, tokens, pairs, groups, shard, run, draw)
+        runs = shard_runs(sentences, tokens, pairs, groups, shard, run, draw, bool(source.ahead))
         counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
         return runs
     pairs = store.read(source.pairs[shard])
@@ -293,7 +310,7 @@ class _Writer:
         self._open = lambda schema: pq.ParquetWriter(path, schema, compression="zstd", compression_level=1)
         self._file: pq.ParquetWriter | None = None
         self.rows, self.group_batches = rows, max(1, GROUP_ROWS // rows)
-        self.batches = 0
+        self.batches, self.longest_run = 0, 0
         self.counts = {"anchors": 0, "fillers": 0}
         self._waiting: list[pl.DataFrame] = []
 
@@ -312,6 +329,10 @@ class _Writer:
         self.batches += len(batches) // self.rows
         self.counts["anchors"] += int((batches["answers"].list.len() > 0).sum())
         self.counts["fillers"] += int((batches["side"] == FILLER).sum())
+        if "document" in batches.columns:
+            beside = apart.beside(batches, self.rows)
+            self.counts["beside_their_document"] = self.counts.get("beside_their_document", 0) + beside
+            self.longest_run = max(self.longest_run, apart.longest(batches, self.rows))
         self._waiting.append(batches)
         size = self.group_batches * self.rows
         rows = pl.concat(self._waiting)

@@ -51,7 +51,7 @@ def planned(recipe: Recipe) -> Examples | None:
 
     Raises:
         RecipeError: unknown pairs or augmentation; not one augmentation or view a view; batches of parts of examples;
-            a term that compares views where there are none.
+            a term that compares views where there are none, or looks farther ahead than a run reaches.
     """
     pairs = complete(PAIRINGS, recipe.pairs, "pairs")
     kind = pairs.kind
@@ -89,6 +89,7 @@ def _check_views(recipe: Recipe, kind: str, views: int) -> None:
         right = f"1, for all, or {views}, one a view" if views > 1 else "at most 1"
         raise RecipeError(f'view has {shown} entries; with pairs.kind "{kind}" it should have {right}')
     for number, term in enumerate(recipe.terms):
+        _check_ahead(recipe, kind, views, number)
         if term.candidates is None:
             continue
         if term.candidates.kind == "own" and kind != "qa":
@@ -103,6 +104,16 @@ def _check_views(recipe: Recipe, kind: str, views: int) -> None:
             )
         if term.candidates.options.get("hard") and views < 3:
             raise RecipeError(f'terms.{number}.candidates.hard wants pairs.kind = "triples", not "{kind}"')
+
+
+def _check_ahead(recipe: Recipe, kind: str, views: int, number: int) -> None:
+    ahead, run = recipe.terms[number].ahead, min(recipe.batches.run, recipe.batches.rows)
+    if ahead and views:
+        raise RecipeError(f'terms.{number}.ahead wants runs of sentences, so pairs.kind = "neighbours", not "{kind}"')
+    if ahead >= run:
+        raise RecipeError(
+            f"terms.{number}.ahead is {ahead}, but runs have at most {run} sentences (batches.run); should be below"
+        )
 
 
 def check_rows(rows: int, views: int) -> None:

@@ -43,6 +43,8 @@ def _batch(table: pa.Table) -> Batch:
         answers_BP=_row_numbers(table, "answers"),
         view_B=torch.from_numpy(_values(table, "view").copy()) if "view" in table.column_names else None,
         hard_BH=_row_numbers(table, "hard") if "hard" in table.column_names else None,
+        document_B=_whole(table, "document"),
+        place_B=_whole(table, "place"),
     )
     return Batch(torch.from_numpy(flat.astype(np.int64)), torch.from_numpy(length_B), rows)
 
@@ -54,6 +56,11 @@ def _row_numbers(table: pa.Table, name: str) -> Tensor:
     number_BP = torch.full(inside_BP.shape, -1)
     number_BP[inside_BP] = torch.from_numpy(flat.astype(np.int64))
     return number_BP
+
+
+def _whole(table: pa.Table, name: str) -> Tensor | None:
+    """A column of whole numbers as int64, large ones by their bits; None where there is none."""
+    return torch.from_numpy(_values(table, name).astype(np.int64)) if name in table.column_names else None
 
 
 def _values(table: pa.Table, name: str) -> np.ndarray[Any, Any]:

@@ -118,6 +118,7 @@ def register(
     loss: Sequence[tuple[int, float]],
     tags: Mapping[str, str],
     watched: Sequence[Mapping[str, float]] = (),
+    bound: Mapping[str, Sequence[tuple[int, float]]] | None = None,
     experiment: str = "firth",
 ) -> Registered:
     """
@@ -131,6 +132,7 @@ def register(
         scores: flat names; MLflow allows no "@", so `hit@10` is logged as `hit_at_10`.
         loss: (step, nats) pairs.
         watched: figures with their `step`, logged as `watch.<figure>`.
+        bound: the same of log N - L by the number of a softmax term; logged as `bound.0`.
         name: of the registered model; None: log only.
     Raises:
         RegistryError: MLflow refused; the folder is whole, and a rerun only registers.
@@ -140,7 +142,7 @@ def register(
         run_id = _logged(client, place, tags.get(WEIGHTS))
         new = run_id is None
         if run_id is None:
-            run_id = _log(client, place, folder, parameters, scores, loss, tags, watched)
+            run_id = _log(client, place, folder, parameters, scores, _series(loss, bound or {}, watched), tags)
         else:
             _log_changed(client, run_id, scores)
         model_uri = _model_uri(client, run_id)
@@ -290,24 +292,33 @@ def _logged(client: MlflowClient, experiment: str, weights: str | None) -> str |
     return str(runs[0].info.run_id) if runs else None
 
 
+def _series(
+    loss: Sequence[tuple[int, float]],
+    bound: Mapping[str, Sequence[tuple[int, float]]],
+    watched: Sequence[Mapping[str, float]],
+) -> list[tuple[str, int, float]]:
+    """What was told step by step: name, step and value."""
+    told = {"loss": loss, **{f"bound.{term}": pairs for term, pairs in bound.items()}}
+    flat = [(name, step, float(value)) for name, pairs in told.items() for step, value in pairs]
+    seen = [(key, int(one["step"]), value) for one in watched for key, value in one.items() if key != "step"]
+    return flat + [(f"watch.{plain(key)}", step, value) for key, step, value in seen]
+
+
 def _log(
     client: MlflowClient,
     experiment: str,
     folder: Path,
     parameters: Mapping[str, Any],
     scores: Mapping[str, float],
-    loss: Sequence[tuple[int, float]],
+    series: Sequence[tuple[str, int, float]],
     tags: Mapping[str, str],
-    watched: Sequence[Mapping[str, float]],
 ) -> str:
     run_id = str(client.create_run(experiment, run_name=str(parameters.get("name", "firth"))).info.run_id)
     # An active run, not only its number: models would go to the experiment "Default", placed in the current folder.
     with mlflow.start_run(run_id=run_id, nested=True):  # ends as FINISHED, or FAILED if anything is raised
         now = int(time.time() * 1000)
-        metrics = [Metric("loss", float(value), now, step) for step, value in loss]
+        metrics = [Metric(name, value, now, step) for name, step, value in series]
         metrics += [Metric(plain(key), float(value), now, 0) for key, value in scores.items()]
-        series = [(int(one["step"]), key, value) for one in watched for key, value in one.items() if key != "step"]
-        metrics += [Metric(f"watch.{plain(key)}", value, now, step) for step, key, value in series]
         for start in range(0, len(metrics), 1000):  # the most that MLflow takes at once; of the others 100
             client.log_batch(run_id, metrics=metrics[start : start + 1000])
         settings = [Param(plain(key), value) for key, value in flat(parameters).items()]

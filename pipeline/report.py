@@ -123,6 +123,9 @@ def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:
         lines["loss"] = f"{losses[0]:.4f} → {losses[-1]:.4f} nats  {_curve(losses)}"
     if training.get("best_step"):
         lines["kept"] = f"step {training['best_step']:,}, the best by watch.best"
+    for number, told in (training.get("bound") or {}).items():
+        first, last = told[0][1], told[-1][1]
+        lines[f"term {number}"] = f"log N - loss {first:.4f} → {last:.4f} nats"
     yield from _section("Training", _pairs(lines))
 
 

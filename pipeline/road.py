@@ -120,7 +120,8 @@ class Road:
         if made_of and made_of.reads_words:
             made_of = replace(made_of, tokenizer=_tokenizer_name(self.vocabulary(sentences)))
         held_out = batches.held_out(self.store, sentences.pieces)
-        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of)
+        ahead = max(term.ahead for term in self.recipe.terms)
+        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead)
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:
         """

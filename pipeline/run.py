@@ -66,8 +66,10 @@ class Job:
     def key(self) -> str:
         """The training key: equal keys, equal weights."""
         what = self.recipe.model_dump(include={"encoder", "view", "terms", "training", "readout"})
-        if self.recipe.watch.steps:
-            what["watch"] = self.recipe.watch.model_dump()
+        # What most recipes do without enters no key of theirs.
+        what |= {"context": self.recipe.context.model_dump()} if self.recipe.context else {}
+        what |= {"watch": self.recipe.watch.model_dump()} if self.recipe.watch.steps else {}
+        what["terms"] = [{k: v for k, v in term.items() if k != "ahead" or v} for term in what["terms"]]
         told = {k: v for k, v in what["training"].items() if k not in NO_RESULT and (k, v) not in LATER.items()}
         what["training"] = told
         lanes = self.recipe.batches.lane_rows
@@ -81,6 +83,7 @@ class State:
     step: int = 0
     steps: int = 0
     losses: list[tuple[int, float]] = field(default_factory=list)
+    bounds: dict[int, list[tuple[int, float]]] = field(default_factory=dict)  # `Method.bounds` at the logged steps
     rows: int = 0
     seconds: float = 0.0
     taken_up: list[int] = field(default_factory=list)  # steps at which a killed run was gone on with
@@ -150,6 +153,7 @@ def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
         )
     try:
         method.towers.load_state_dict(model.method.towers.state_dict())
+        method.contexts.load_state_dict(model.method.contexts.state_dict())
         method.similarities.load_state_dict(model.method.similarities.state_dict())
         method.start_queues()  # a slow encoder starts as the one that was loaded
     except RuntimeError as error:
@@ -201,13 +205,17 @@ class Run:
         started, state, training = time.perf_counter(), self.state, self.job.recipe.training
         for group in self.optimizer.param_groups:
             group["lr"] = rate(training, state.step, state.steps)
-        loss = step_gradient(self.method, batch, state.step, self.setup, self.world)
+        logged = state.step % training.log_steps == 0 or state.step == state.steps - 1
+        bound_S = self.method.no_bounds() if logged else None
+        loss = step_gradient(self.method, batch, state.step, self.setup, self.world, bound_S)
         self.method.on_gradient()
         clip(self.parameters, training)
         self.optimizer.step()
         self.method.after_step()
-        if state.step % training.log_steps == 0 or state.step == state.steps - 1:
+        if bound_S is not None:
             state.losses.append((state.step, loss))
+            for number, bound in self.method.bounds(bound_S).items():
+                state.bounds.setdefault(number, []).append((state.step, bound))
         state.step += 1
         state.rows += len(batch.length_B)
         state.seconds += time.perf_counter() - started

@@ -17,13 +17,16 @@ def shard_runs(
     shard: int,
     run: int,
     draw: np.random.Generator,
+    ordered: bool = False,
 ) -> pl.DataFrame:
     """
     A shard's training rows, cut into runs of at most `run` neighbours; the first cut of each stretch is drawn anew.
 
+    Args:
+        ordered: whoever reads the batches wants to know where a row's sentence stands.
     Returns:
         One row a sentence, in order: the columns of `batches` without `answers`, `positives` (texts), `run` (number of
-        the run in this shard).
+        the run in this shard), and document and place if `ordered`.
     """
     positives = pairs.group_by("anchor", maintain_order=True).agg("positive")
     rows = pl.concat([sentences.with_row_index("row"), tokens], how="horizontal")
@@ -44,6 +47,7 @@ def shard_runs(
         group="group",
         positives=pl.col("positive").fill_null([]).list.eval(text(pl.element())),
         run=(new_run.fill_null(True).cum_sum() - 1).cast(pl.UInt32),
+        **({"document": pl.col("document"), "place": pl.col("place")} if ordered else {}),
     )
 
 
@@ -52,7 +56,7 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
     Rows in batches of `size`, with the row numbers of those of their positives that are in the same batch.
 
     Args:
-        rows: columns text, tokens, group, positives (texts).
+        rows: columns text, tokens, group, positives (texts); perhaps document and place.
     Returns:
         Table `batches`; the answers of a row ascend.
     """
@@ -63,7 +67,7 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
     whole = numbered.join(answers, on="at", how="left", maintain_order="left")
     return BATCHES.check(
         whole.with_columns(pl.col("answers").fill_null([]), side=pl.lit(BOTH, pl.UInt8)).select(
-            "text", pl.col("tokens"), "side", "group", "answers"
+            "text", pl.col("tokens"), "side", "group", "answers", pl.col("^document|place$")
         )
     )
 
@@ -71,5 +75,6 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
 def fillers(columns: Sequence[str], count: int) -> pl.DataFrame:
     """Rows of table `batches` that are in no pool and no count."""
     empty = {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]], "view": [0], "hard": [[]]}
+    empty |= {"document": [0], "place": [0]}
     one = pl.DataFrame({name: empty[name] for name in columns}, schema=schema(BATCHES, columns))
     return one.select(pl.all().gather([0] * count))

@@ -87,6 +87,7 @@ def weights(
             "loss": [loss for _, loss in trained.state.losses],
             "watched": [{"step": step, **figures} for step, figures in trained.state.watched],
             "best_step": trained.best_step,
+            "bound": {str(number): list(map(list, told)) for number, told in trained.state.bounds.items()},
         }
         folder = _keep(store, job, trained.checkpoint, {**lineage, "weights": job.key})
         store.create(f"weights/{job.key}.json", {"folder": folder, "training": training})

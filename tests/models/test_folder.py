@@ -106,6 +106,18 @@ def test_points_are_kept_as_they_were(asking, tmp_path):
     assert expected.dtype == (torch.float64 if asking.recipe.name == "hyperqa" else torch.float32)
 
 
+def test_context_and_bilinear_forms_come_back(tmp_path):
+    torch.manual_seed(0)
+    trained = Method(resolve(load_recipe("cpc", [*SIZES[:3], "context.width=4"])), len(WORDS))
+    save(tmp_path / "model", trained, words().to_str(), {}, "")
+    model = load(tmp_path / "model")
+    assert set(model.method.state_dict()) == set(trained.state_dict())
+    assert all(torch.equal(value, trained.state_dict()[name]) for name, value in model.method.state_dict().items())
+    vectors = model.encode(TEXTS)
+    expected = trained.eval().score(torch.tensor(vectors), torch.tensor(vectors)).numpy()
+    assert vectors.shape == (5, 12) and np.array_equal(model.score(vectors, vectors), expected)
+
+
 @pytest.mark.parametrize("name", [WEIGHTS, TOKENIZER, RECIPE, LINEAGE])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()

@@ -51,7 +51,13 @@ def eight_texts():
     return Batch(
         torch.tensor([word for text in ids for word in text]),
         torch.tensor([len(text) for text in ids]),
-        Rows(torch.zeros(8, dtype=torch.uint8), torch.arange(8), torch.tensor(answers)),
+        Rows(
+            torch.zeros(8, dtype=torch.uint8),
+            torch.arange(8),
+            torch.tensor(answers),
+            document_B=torch.arange(8) // 4,
+            place_B=torch.arange(8) % 4,
+        ),
     )
 
 
@@ -91,8 +97,13 @@ def test_a_resolved_recipe_says_every_option(name):
     for term in recipe.terms:
         assert term.anchor and term.candidate
         assert not term.similarity or {"temperature"} <= set(term.similarity.options)
-        of_kind = {None: set(), "batch": {"self"}, "other-view": {"hard", "log_alpha", "queue", "momentum"}}
-        of_kind["own"] = {"choose", "count"}
+        of_kind = {
+            None: set(),
+            "ahead": {"among"},
+            "batch": {"self"},
+            "other-view": {"hard", "log_alpha", "queue", "momentum"},
+            "own": {"choose", "count"},
+        }
         assert of_kind[term.candidates and term.candidates.kind] <= set(
             term.candidates.options if term.candidates else ()
         )

@@ -50,8 +50,8 @@ def test_an_unknown_key_lists_the_known_ones():
 def test_an_unknown_key_of_a_term_lists_the_known_ones():
     term = PLAIN["terms"][0] | {"wait": 2}
     assert refused(PLAIN | {"terms": [term]}) == (
-        'recipe tiny: unknown key "terms.0.wait"; known: anchor, candidate, candidates, objective, reduce, similarity, '
-        "weight"
+        'recipe tiny: unknown key "terms.0.wait"; known: ahead, anchor, candidate, candidates, objective, reduce, '
+        "similarity, weight"
     )
 
 

@@ -33,6 +33,16 @@ CASES = {
     "binary": ("quick-thoughts-binary", GRU),
     "margin": ("quick-thoughts-margin", GRU),
     "multichannel": ("quick-thoughts-multichannel", (*GRU, "encoder.f2.table='ready'")),
+    "cpc": ("cpc", (*GRU, "context.width=4")),
+    "cpc, all candidates, and neighbours too": (
+        "cpc",
+        (
+            *GRU,
+            "terms.0={ahead=0,candidates={kind='batch'},similarity={kind='dot'},objective={kind='softmax'}}",
+            "terms.1.candidates.among='sequence'",
+            "terms.2.candidates.among='both'",
+        ),
+    ),
 }
 TINY = (*NEW, "batches.lane_rows=5", "encoder.dropout=0.3", "training.rate=0.001")
 QUEUE = "terms.0.candidates.queue=13"  # more than one batch brings, less than two
@@ -89,7 +99,8 @@ def drawn_batch(draw, pairs="neighbours", repeated=False):
     answers = [[j for j in (i - 1, i + 1) if 0 <= j < real and j // 8 == i // 8 and i < real] for i in range(ROWS)]
     side_B = torch.tensor([0] * real + [FILLER] * 3, dtype=torch.uint8)
     group_B = torch.randint(0, 30, (ROWS,), generator=draw)
-    return Batch(ids, length_B, Rows(side_B, group_B, filled(answers)))
+    where = (torch.tensor([i // 8 if i < real else -1 for i in range(ROWS)]), torch.arange(ROWS) % 8)
+    return Batch(ids, length_B, Rows(side_B, group_B, filled(answers), None, None, *where))
 
 
 def filled(answers):
@@ -106,21 +117,23 @@ def new_method(case, precision="fp32"):
 
 
 def trained(case, precision, cached, world, steps=None):
-    """Losses of a run and the weights at its end, what is in queues included."""
+    """Losses and bounds of a run and the weights at its end, what is in queues included."""
     method = new_method(case, precision)
     steps = steps or (FEW if method.recipe.encoder.kind in ("projection", "transformer") else STEPS)
     batch = lambda: drawn_batch(draw, method.recipe.pairs.kind, bool(method.recipe.augment))
     training, draw = method.recipe.training, torch.Generator().manual_seed(1)
     setup = Setup(training.seed, method.recipe.batches.lane_rows, precision, cached)
     moving = list(trainable(method))
-    optimize, losses = optimizer(moving, training), []
+    optimize, losses, bounds = optimizer(moving, training), [], []
     for number in range(steps):
-        losses.append(step_gradient(method, batch(), number, setup, world))
+        bound_S = method.no_bounds()
+        losses.append(step_gradient(method, batch(), number, setup, world, bound_S))
+        bounds += [1 + bound for bound in method.bounds(bound_S).values()]  # near 0, with the rounding of a loss
         method.on_gradient()
         clip(moving, training)
         optimize.step()
         method.after_step()
-    return torch.tensor(losses, dtype=torch.float64), flat(moving, method.queues.state_dict())
+    return torch.tensor(losses + bounds, dtype=torch.float64), flat(moving, method.queues.state_dict())
 
 
 def flat(moving, queues):
@@ -336,5 +349,5 @@ def test_a_loss_that_is_not_finite_names_step_and_remedy(cached):
 def test_bf16_is_near_fp32_and_caching_changes_nothing():
     losses = []
     for precision, cached in (("fp32", False), ("bf16", False), ("bf16", True)):
-        losses.append(trained("bi", precision, cached, World(), steps=3)[0][-1].item())
+        losses.append(trained("bi", precision, cached, World(), steps=3)[0][2].item())
     assert losses[1] == pytest.approx(losses[0], rel=0.02) and losses[2] == pytest.approx(losses[1], rel=1e-6)

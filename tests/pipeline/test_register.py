@@ -60,7 +60,9 @@ def _quiet(monkeypatch):
 def put(uri, folder, name, key, scores=None):
     scores = scores or {"neighbours.mrr": 0.25, "neighbours.hit@10": 0.5}
     tags = {"firth.weights": key, "firth.corpus": "pydoc"}
-    return register(uri, folder=folder, name=name, parameters=RECIPE, scores=scores, loss=LOSS, tags=tags)
+    return register(
+        uri, folder=folder, name=name, parameters=RECIPE, scores=scores, loss=LOSS, tags=tags, bound={"1": LOSS}
+    )
 
 
 def client(uri):
@@ -145,6 +147,11 @@ def test_the_environment_is_left_as_it_was(first, monkeypatch):
 
 def test_losses_stand_in_the_run_step_by_step(first):
     history = client(first.tracking).get_metric_history(first.run_id, "loss")
+    assert sorted((entry.step, entry.value) for entry in history) == LOSS
+
+
+def test_bounds_stand_in_the_run_step_by_step(first):
+    history = client(first.tracking).get_metric_history(first.run_id, "bound.1")
     assert sorted((entry.step, entry.value) for entry in history) == LOSS
 
 

@@ -78,6 +78,12 @@ def test_training_says_steps_pace_and_both_ends_of_the_loss(result):
     assert "7.6000 → 2.5000 nats  █▄▁" in text
 
 
+def test_training_says_how_much_each_term_has_learned(result):
+    result["training"]["bound"] = {"0": [[0, 0.001], [90, 1.25]], "2": [[0, -0.5], [90, 0.75]]}
+    text = page(result)
+    assert "log N - loss 0.0010 → 1.2500 nats" in text and "log N - loss -0.5000 → 0.7500 nats" in text
+
+
 def test_baselines_stand_beside_the_model(result):
     text = page(result)
     assert line(text, "model") == ["model", "BM25", "chance"]

@@ -4,6 +4,7 @@ Training runs: in this process, on Ray, killed and gone on with.
 One small corpus; dropout on.
 """
 
+import math
 import os
 import pickle
 import subprocess
@@ -35,6 +36,14 @@ def test_a_run_is_all_batches_of_all_epochs(made, undisturbed):
     batches = made.store.piece("batches", making.epoch_key(run.job.plan, 0)).facts["batches"]
     assert run.state.step == run.state.steps == 3 * batches == STEPS
     assert [step for step, _ in run.state.losses] == list(range(STEPS)) and run.state.rows == STEPS * 8
+
+
+def test_bounds_of_softmax_terms_are_logged_with_the_losses(undisturbed):
+    """8 rows, the own one and repeats of answers left out: at most 7 candidates, and two answers share a target."""
+    (number, told), losses = *undisturbed.state.bounds.items(), undisturbed.state.losses
+    assert number == 0 and [step for step, _ in told] == [step for step, _ in losses]
+    assert all(0 < bound + loss <= math.log(7) + 1e-5 for (_, bound), (_, loss) in zip(told, losses, strict=True))
+    assert sum(bound for _, bound in told[-20:]) > sum(bound for _, bound in told[:20])
 
 
 def test_every_weight_moved(made, undisturbed):
@@ -76,7 +85,7 @@ def test_a_run_goes_on_from_any_step_to_the_bit(made, undisturbed, tmp_path, ste
     second.restore(tmp_path)
     assert second.state.taken_up == [step]
     finish(second)
-    assert second.state.losses == undisturbed.state.losses
+    assert second.state.losses == undisturbed.state.losses and second.state.bounds == undisturbed.state.bounds
     assert torch.equal(flat(second.method.state_dict()), flat(undisturbed.method.state_dict()))
 
 
@@ -213,6 +222,8 @@ def test_the_recipes_name_stands_in_no_key(made):
 def test_a_run_on_ray_is_that_in_this_process(one, undisturbed):
     assert one.first.training["steps"] == STEPS and one.first.training["logged_steps"] == list(range(STEPS))
     assert difference(numbers(undisturbed.state), torch.tensor(one.first.training["loss"]).double()) < 1e-4
+    told = torch.tensor(one.first.training["bound"]["0"], dtype=torch.float64)
+    assert torch.allclose(told, torch.tensor(undisturbed.state.bounds[0], dtype=torch.float64), atol=1e-4)
 
 
 @pytest.fixture(scope="module")
