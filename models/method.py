@@ -108,10 +108,17 @@ def _of_examples(choice: Choice, recipe: Recipe) -> Choice:
 
 
 def _tokenizer(recipe: Recipe) -> Tokenizer:
-    """The encoder's own tokenizer by its path, or a new one where the encoder is new."""
-    if recipe.tokenizer.kind != "encoder":
+    """The encoder's own tokenizer by its path, or a new one where the encoder is new; or the words of its table."""
+    kind, first = recipe.tokenizer.kind, recipe.encoder.tower(recipe.encoder.towers[0])
+    if recipe.tokenizer.leave_out and kind not in ("word-level", "table"):
+        raise RecipeError(f'tokenizer.leave_out is for kinds word-level and table; tokenizer.kind is "{kind}"')
+    if kind == "table":
+        if not first.get("table"):
+            raise RecipeError('tokenizer.kind is "table", but the first tower has no table; name one in encoder.table')
+        return recipe.tokenizer.model_copy(update={"path": str(first["table"])})
+    if kind != "encoder":
         return recipe.tokenizer
-    path = str(recipe.encoder.tower(recipe.encoder.towers[0]).get("path", ""))
+    path = str(first.get("path", ""))
     ready = {"kind": "saved", "path": path} if path else {"kind": "wordpiece", "path": ""}
     return recipe.tokenizer.model_copy(update=ready)
 

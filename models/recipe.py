@@ -123,12 +123,15 @@ class Corpus(Part):
 class Tokenizer(Part):
     """The vocabulary: trained once per corpus name, then pinned, so that growth does not redo all tokens."""
 
-    kind: Literal["word-level", "wordpiece", "saved", "encoder"] = Field(
-        "word-level", description="`encoder`: that of encoder.path, or a new wordpiece if there is none"
+    kind: Literal["word-level", "wordpiece", "saved", "encoder", "table"] = Field(
+        "word-level",
+        description="`encoder`: that of encoder.path, or a new wordpiece if there is none; `table`: the words of "
+        "encoder.table, for vectors that stay as they are and know more words than the corpus",
     )
     path: str = Field("", description="kind `saved`: a tokenizer.json, or a folder that holds one")
     size: int = Field(50_000, ge=3, description="entries, special ones included")
     lowercase: bool = False
+    leave_out: tuple[str, ...] = Field((), description="words that no text keeps; kinds word-level and table")
     most_tokens: int = Field(50, ge=1, description="a longer sentence is cut, and counted")
     sample: int = Field(2_000_000, ge=1, description="sentences to train on at most, evenly from all shards")
     refresh: int = Field(0, ge=0, description="raise it to train the vocabulary anew")

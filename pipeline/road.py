@@ -12,7 +12,7 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, examples, rows, vocabulary
+from pipeline import batches, corpus, examples, rows, vocabulary, word_vectors
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION, READS
@@ -91,7 +91,9 @@ class Road:
 
     def vocabulary(self, sentences: Manifest) -> Vocabulary:
         """The corpus's vocabulary; made on the first call for this corpus name."""
-        return vocabulary.pinned(self.store, self.corpus_name, self.recipe.tokenizer, list(sentences.pieces.values()))
+        settings = self.recipe.tokenizer
+        table = word_vectors.words(settings.path) if settings.kind == "table" else ()
+        return vocabulary.pinned(self.store, self.corpus_name, settings, list(sentences.pieces.values()), table)
 
     def tokens(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest:
         """Turn sentences into vocabulary numbers."""

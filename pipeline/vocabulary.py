@@ -1,13 +1,14 @@
 """Words become numbers: a vocabulary that is made once per corpus name and then pinned, and the `tokens` stage."""
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from models import recipe
 from models.closing import plain
@@ -49,15 +50,21 @@ class Vocabulary:
         return dict(Tokenizer.from_str(self.tokenizer).get_vocab())
 
 
-def pinned(store: Store, corpus: str, settings: recipe.Tokenizer, sentences: list[Piece]) -> Vocabulary:
+def pinned(
+    store: Store, corpus: str, settings: recipe.Tokenizer, sentences: list[Piece], table: Iterable[str] = ()
+) -> Vocabulary:
     """
     The vocabulary of a corpus name: made on its first use, and the same from then on.
 
+    Args:
+        table: for kind `table`, its words in order.
     Raises:
         VocabularyError: kind `saved` without a readable file; no sentence to train on.
     """
     ready = saved(settings.path) if settings.kind == "saved" else None
-    what = settings.model_dump(exclude={"most_tokens", "path"})
+    ready = of_words(table, settings) if settings.kind == "table" else ready
+    unset = set() if settings.leave_out else {"leave_out"}
+    what = settings.model_dump(exclude={"most_tokens", "path"} | unset)
     name = f"vocabulary/{corpus}-{digest(VOCABULARY_VERSION, what, ready)}.json"
     record = store.get(name)
     if record is None:
@@ -83,6 +90,14 @@ def saved(path: str) -> str:
         raise VocabularyError(
             f'tokenizer.path is "{path}": {error}; give a tokenizer.json or a folder that holds one'
         ) from None
+
+
+def of_words(words: Iterable[str], settings: recipe.Tokenizer) -> str:
+    """A tokenizer of given words as JSON, behind the unknown one; of words that it would never see none is left out."""
+    numbers = {UNKNOWN: 0}
+    for word in words:
+        numbers.setdefault(word, len(numbers))
+    return str(_word_level(settings, models.WordLevel(numbers, unk_token=UNKNOWN)).to_str())
 
 
 def train(texts: Callable[[], Iterator[list[str]]], settings: recipe.Tokenizer) -> str:
@@ -121,13 +136,24 @@ def _wordpiece(settings: recipe.Tokenizer, special: list[str], texts: Callable[[
 
 
 def _words(settings: recipe.Tokenizer, special: list[str], texts: Callable[[], Iterator[list[str]]]) -> str:
-    tokenizer = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-    if settings.lowercase:
-        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = _word_level(settings, models.WordLevel(unk_token=UNKNOWN))
     trainer = trainers.WordLevelTrainer(vocab_size=settings.size, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(texts(), trainer)
     return str(tokenizer.to_str())
+
+
+def _word_level(settings: recipe.Tokenizer, model: models.WordLevel) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    steps: list[normalizers.Normalizer] = []
+    if settings.lowercase:
+        steps += [normalizers.NFKC(), normalizers.Lowercase()]
+    if settings.leave_out:
+        every = "|".join(re.escape(word) for word in sorted(settings.leave_out, key=len, reverse=True))
+        steps.append(normalizers.Replace(Regex(rf"(?<!\w)(?:{every})(?!\w)"), " "))
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tokenizer
 
 
 def count(batches: Iterator[list[str]], tokenizer: str) -> list[int]:

@@ -129,6 +129,19 @@ def read(name: str, vocabulary: dict[str, int]) -> "Tensor":
     return from_numpy(table)
 
 
+def words(name: str) -> Iterator[str]:
+    """
+    The words of a table in order.
+
+    Raises:
+        WordVectorsError: no such table, or a blank word.
+    """
+    for row, word, _ in _entries(name):
+        if not word.strip():
+            raise WordVectorsError(f"{_where(name, row)}: a blank word; drop the row")
+        yield word
+
+
 def scarce(recipe: Recipe, vocabulary: Vocabulary) -> list[str]:
     """A warning for each table that lacks more than half of the corpus's words, as often as they stand there."""
     return [note for name in named(recipe) if (note := _scarce(name, vocabulary))]

@@ -219,3 +219,32 @@ def test_wordpieces_are_the_same_in_every_process():
     assert len(found) == 1
     tree = json.loads(found.pop())
     assert [token["content"] for token in tree["added_tokens"]] == ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+# The words of a ready table, and words that no text keeps.
+
+
+def test_a_tables_words_are_the_vocabulary_in_their_order_behind_the_unknown_one():
+    tokenizer = Tokenizer.from_str(vocabulary.of_words(["owl", "hawk", "owl", "a.m."], recipe.Tokenizer(kind="table")))
+    assert tokenizer.get_vocab() == {vocabulary.UNKNOWN: 0, "owl": 1, "hawk": 2, "a.m.": 3}
+    assert tokenizer.encode("owl wren Owl hawk").ids == [1, 0, 0, 2]
+
+
+def test_words_that_are_left_out_leave_no_token_behind():
+    settings = recipe.Tokenizer(kind="table", lowercase=True, leave_out=("the", "there", "a.m."))
+    tokenizer = Tokenizer.from_str(vocabulary.of_words(["owl", "he", "re"], settings))
+    assert tokenizer.encode("The owl: there, at A.M. he").tokens == ["owl", "<unk>", "<unk>", "<unk>", "he"]
+    assert tokenizer.encode("the THE").tokens == []
+
+
+def test_a_word_that_is_left_out_is_in_no_trained_vocabulary():
+    trained = vocabulary.train(lambda: iter([["the owl and the hawk"]]), recipe.Tokenizer(leave_out=("the",)))
+    assert set(Tokenizer.from_str(trained).get_vocab()) == {"<unk>", "owl", "and", "hawk"}
+
+
+def test_leaving_nothing_out_pins_under_the_name_that_it_always_had(tmp_path):
+    store = Store.at(str(tmp_path))
+    words(store, piece(store, "a", "an owl"), corpus="birds")
+    what = WORDS.model_dump(exclude={"most_tokens", "path", "leave_out"})
+    name = recipe.digest(vocabulary.VOCABULARY_VERSION, what, None)
+    assert store.get(f"vocabulary/birds-{name}.json")
