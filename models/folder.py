@@ -164,10 +164,10 @@ def _tokenizer(method: Method, words: str) -> Tokenizer:
 
 
 def _own(method: Method) -> nn.Module:
-    """What lies in our own file: the towers, of a transformer its head alone, and similarities that learn."""
+    """What lies in our own file: the towers, of a transformer its head alone, and what learns in terms."""
     rest = lambda tower: nn.ModuleDict({"head": tower.head}) if isinstance(tower, Transformer) else tower
     towers = {name: rest(method.tower(name)) for name in method.recipe.encoder.towers}
-    return nn.ModuleDict({"towers": nn.ModuleDict(towers), "similarities": method.similarities})
+    return nn.ModuleDict({"towers": nn.ModuleDict(towers), "similarities": method.similarities, "told": method.told})
 
 
 def _check_whole(body: nn.Module, file: Path) -> None:

@@ -5,11 +5,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.lazy import LazyAdam
 from models.recipe import Training
 
 
 def optimizer(parameters: list[nn.Parameter], training: Training) -> torch.optim.Optimizer:
-    """The recipe's optimizer; weight decay as in its paper, on every parameter."""
+    """The recipe's optimizer; weight decay as in its paper, on every parameter. Lazy ones take sparse gradients."""
+    if training.optimizer == "lazy-adam":
+        return LazyAdam(parameters, rate=training.rate, betas=training.betas, epsilon=training.epsilon)
+    if training.optimizer == "lazy-sgd":
+        return torch.optim.SGD(parameters, lr=training.rate, foreach=False)
     if training.optimizer == "sgd":
         return torch.optim.SGD(parameters, lr=training.rate, weight_decay=training.weight_decay)
     kind: Any = torch.optim.AdamW if training.optimizer == "adamw" else torch.optim.Adam
