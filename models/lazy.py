@@ -1,5 +1,8 @@
 """Adam for gradients that may be sparse: rows of a table that have none stay as they are, moments included."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -31,32 +34,33 @@ class LazyAdam(torch.optim.Optimizer):
         """Move the parameters that have a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    _move(parameter, parameter.grad, self._state_of(parameter), group)
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:  # the two moments of a number side by side, so that a row is fetched once
+                    state["step"] = torch.zeros((), dtype=torch.float32)
+                    state["moments"] = parameter.new_zeros(*parameter.shape[:1], 2, *parameter.shape[1:])
+                state["step"] += 1
+                _move(parameter, parameter.grad, state["moments"], state["step"].item(), group)
 
-    def _state_of(self, parameter: nn.Parameter) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state["m"], state["v"] = torch.zeros_like(parameter), torch.zeros_like(parameter)
-        return state
 
-
-def _move(parameter: nn.Parameter, gradient: Tensor, state: dict[str, Tensor], group: dict[str, object]) -> None:
-    (first, second), rate, epsilon = group["betas"], group["lr"], group["eps"]  # type: ignore[misc]
-    state["step"] += 1
-    step = state["step"].item()
-    row_N, change = None, gradient
-    m, v = state["m"], state["v"]
-    if gradient.is_sparse:
-        gradient = gradient.coalesce()
-        row_N, change = gradient.indices()[0], gradient.values()
-        m, v = m[row_N], v[row_N]
-    m.lerp_(change, 1 - first)
-    v.mul_(second).addcmul_(change, change, value=1 - second)
-    root = (v / (1 - second**step)).sqrt_().add_(epsilon)
-    if row_N is None:
-        parameter.addcdiv_(m, root, value=-rate / (1 - first**step))
+def _move(parameter: nn.Parameter, gradient: Tensor, moments: Tensor, step: float, group: dict[str, Any]) -> None:
+    rate = group["lr"] / (1 - group["betas"][0] ** step)
+    if not gradient.is_sparse:
+        both = moments.unbind(1) if parameter.dim() else moments.unbind(0)
+        parameter.sub_(_way(both, gradient, step, group), alpha=rate)
         return
-    state["m"][row_N], state["v"][row_N] = m, v
-    parameter.index_add_(0, row_N, m / root, alpha=-rate / (1 - first**step))
+    gradient = gradient.coalesce()
+    row_N = gradient.indices()[0]
+    some_N2D = moments.index_select(0, row_N)
+    way_ND = _way(some_N2D.unbind(1), gradient.values(), step, group)
+    moments.index_copy_(0, row_N, some_N2D)
+    parameter.index_add_(0, row_N, way_ND, alpha=-rate)
+
+
+def _way(moments: Sequence[Tensor], gradient: Tensor, step: float, group: dict[str, Any]) -> Tensor:
+    """m over the root of v, less the bias of m; both moments move."""
+    (first, second), (m, v) = group["betas"], moments
+    m.lerp_(gradient, 1 - first)
+    v.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+    return m / (v / (1 - second**step)).sqrt_().add_(group["eps"])

@@ -75,7 +75,8 @@ class Noise(nn.Module):
     """
 
     log_q_V: Tensor
-    up_to_V: Tensor
+    own_V: Tensor
+    other_V: Tensor
 
     def __init__(self, count_V: Tensor, *, power: float = 1.0) -> None:
         super().__init__()
@@ -90,16 +91,43 @@ class Noise(nn.Module):
                 "nearer to 1"
             )
         self.register_buffer("log_q_V", q_V.log(), persistent=False)
-        self.register_buffer("up_to_V", q_V.cumsum(0), persistent=False)
+        own_V, other_V = (q_V, q_V.long()) if q_V.is_meta else _two_words_each(q_V)
+        self.register_buffer("own_V", own_V, persistent=False)
+        self.register_buffer("other_V", other_V, persistent=False)
 
     def draw(self, *shape: int, seed: int | None = None) -> Tensor:
         """Noise words, with replacement; from torch's default generator, or from a seed that others share."""
-        device = self.up_to_V.device
+        device = self.own_V.device
         if seed is None:
             place = torch.rand(shape, dtype=torch.float64, device=device)
         else:
             place = torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(device)
-        return torch.searchsorted(self.up_to_V, place * self.up_to_V[-1], right=True)
+        place = place * len(self.own_V)
+        word = place.long().clamp(max=len(self.own_V) - 1)
+        return word.where(place - word < self.own_V[word], self.other_V[word])
+
+
+def _two_words_each(q_V: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    V equally likely cells that hold a word and another each, so that a draw costs the same for any V.
+
+    Returns:
+        The chance of a cell's own word, and the cell's other word.
+    Source:
+        Vose 1991, the alias method.
+    """
+    own, other = (q_V * len(q_V)).tolist(), list(range(len(q_V)))
+    short = [word for word, much in enumerate(own) if much < 1]
+    ample = [word for word, much in enumerate(own) if much >= 1]
+    while short and ample:
+        cell, giver = short.pop(), ample[-1]
+        other[cell] = giver
+        own[giver] -= 1 - own[cell]
+        if own[giver] < 1:
+            short.append(ample.pop())
+    for word in (*short, *ample):  # what rounding left over
+        own[word] = 1.0
+    return torch.tensor(own, dtype=torch.float64), torch.tensor(other)
 
 
 @dataclass(frozen=True, kw_only=True)
