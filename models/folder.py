@@ -21,8 +21,11 @@ from torch import nn
 
 from models import export
 from models.closing import plain, stopping
-from models.method import Method, resolve
+from models.lane import LaneTerm
+from models.method import CELLS, Method, resolve
 from models.recipe import Recipe, parse
+from models.scorers import Scorer
+from models.telling import Telling, TokenScores
 from models.transformer import Transformer
 from models.trouble import MendableError
 
@@ -33,6 +36,7 @@ WEIGHTS, TOKENIZER, RECIPE, LINEAGE, CARD = (
     "lineage.json",
     "README.md",
 )
+SCORES = ("score_N", "log_z_N")
 ROWS = 512  # texts encoded at once; sorted by length first, so little of it is padding
 
 
@@ -67,11 +71,7 @@ class Model:
         Raises:
             TypeError: not a list of texts.
         """
-        if isinstance(texts, str):
-            raise TypeError(f"encode got one text, {texts[:40]!r}; should be a list of texts, as in encode([text])")
-        wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
-        if wrong is not None:
-            raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
+        _check_texts("encode", texts)
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         # A transformer sees the words around nothing; others need a word, the unknown one.
         nothing = [] if self.recipe.encoder.kind == "transformer" else [0]
@@ -90,12 +90,81 @@ class Model:
         """How well right vectors answer left ones, [M, N]; larger is better."""
         return self.method.score(torch.tensor(left), torch.tensor(right)).numpy()
 
+    def token_scores(self, texts: Sequence[str]) -> TokenScores:
+        """
+        What a language model says of each word of some texts and of their ends, in order of text and place.
+
+        Texts are not cut, however long.
+
+        Raises:
+            FolderError: the model is none: it tells no next word.
+            TypeError: not a list of texts.
+        """
+        _check_texts("token_scores", texts)
+        term = self.method.next_word()
+        if term is None:
+            raise FolderError(
+                f"model of recipe {self.recipe.name} tells no next word; language models are those of encoder.kind = "
+                "nplm and log-bilinear"
+            )
+        whole = Tokenizer.from_str(self.tokenizer.to_str())
+        whole.no_truncation()
+        ids = [entry.ids for entry in whole.encode_batch_fast(list(texts), add_special_tokens=False)]
+        parts = [self._token_scores(term, ids[first : first + ROWS], first) for first in range(0, len(ids), ROWS)]
+        empty = torch.zeros(0)
+        score_N, log_z_N = (torch.cat([empty, *(getattr(part, name) for part in parts)]) for name in SCORES)
+        return TokenScores(score_N, log_z_N, torch.cat([empty.long(), *(part.text_N for part in parts)]))
+
+    def log_probability(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """
+        Log chance of each text under explicit normalisation, and how many words it is a sum over, ends included.
+
+            log p(text) = sum over its words and its end of s(w, c) - log sum over v of exp s(v, c)
+
+        Returns:
+            Nats [N], and counts [N]: exp(-nats.sum() / counts.sum()) is the perplexity.
+        Raises:
+            FolderError: the model is no language model.
+        """
+        found = self.token_scores(texts)
+        nats_N = torch.zeros(len(texts), dtype=torch.float64)
+        nats_N.index_add_(0, found.text_N, found.score_N.double() - found.log_z_N.double())
+        return nats_N.numpy(), torch.bincount(found.text_N, minlength=len(texts)).numpy()
+
+    def normaliser(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """
+        Log Z of the context of each word, in order of text and place, [N]: near 0 where scores are log chances already.
+
+        Raises:
+            FolderError: the model is no language model.
+        """
+        return self.token_scores(texts).log_z_N.double().numpy()
+
+    def _token_scores(self, term: LaneTerm, ids: list[list[int]], first: int) -> TokenScores:
+        telling = cast(Telling, term.objective)
+        encoder, other = (cast(Scorer, self.method.tower(name)) for name in (term.tower, term.candidate))
+        found = telling.scores(encoder, other, *_padded(ids), cells=CELLS)
+        return TokenScores(found.score_N, found.log_z_N, found.text_N + first)
+
     def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
-        length_L = torch.tensor([len(row) for row in ids])
-        ids_LT = torch.zeros(len(ids), max(1, int(length_L.max())), dtype=torch.int64)
-        for at, row in enumerate(ids):
-            ids_LT[at, : len(row)] = torch.tensor(row)
-        return self.method.readout(ids_LT, length_L).numpy()
+        return self.method.readout(*_padded(ids)).numpy()
+
+
+def _check_texts(name: str, texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise TypeError(f"{name} got one text, {texts[:40]!r}; should be a list of texts, as in {name}([text])")
+    wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
+
+
+def _padded(ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers [L, T] and lengths [L]."""
+    length_L = torch.tensor([len(row) for row in ids])
+    ids_LT = torch.zeros(len(ids), max(1, int(length_L.max())), dtype=torch.int64)
+    for at, row in enumerate(ids):
+        ids_LT[at, : len(row)] = torch.tensor(row, dtype=torch.int64)
+    return ids_LT, length_L
 
 
 def save(folder: Path, method: Method, tokenizer: str, lineage: Mapping[str, Any], card: str) -> None:

@@ -267,6 +267,14 @@ class Method(nn.Module):
         tables = [part for part in self.modules() if isinstance(part, Words) and part.sparse]
         return list({id(table.weight): table.weight for table in tables if table.weight.requires_grad}.values())
 
+    def next_word(self) -> LaneTerm | None:
+        """The term that tells the next word, where there is one."""
+        for term in self.lane_terms:
+            encoder = self.tower(term.tower)
+            if isinstance(encoder, Scorer) and encoder.ends:
+                return term
+        return None
+
     def tower(self, name: str) -> Encoder:
         """A tower's encoder."""
         return cast(Encoder, self.towers[name])

@@ -18,7 +18,7 @@ def summed_rows(parameter: nn.Parameter, workers: int) -> Tensor:
     own = parameter.grad
     if own is None:
         none_1N = torch.zeros(1, 0, dtype=torch.int64, device=parameter.device)
-        own = torch.sparse_coo_tensor(none_1N, parameter.detach()[:0], parameter.shape)
+        own = torch.sparse_coo_tensor(none_1N, parameter.detach()[:0], parameter.shape, check_invariants=False)
     own = own.coalesce()
     if workers == 1:
         return own
@@ -29,7 +29,7 @@ def summed_rows(parameter: nn.Parameter, workers: int) -> Tensor:
     ids_M = _gathered(nn.functional.pad(ids_N, (0, short), value=-1), workers)
     row_MD = _gathered(nn.functional.pad(row_ND, (0, 0, 0, short)), workers)
     there_M = ids_M >= 0
-    return torch.sparse_coo_tensor(ids_M[None, there_M], row_MD[there_M], own.shape).coalesce()
+    return torch.sparse_coo_tensor(ids_M[None, there_M], row_MD[there_M], own.shape, check_invariants=False).coalesce()
 
 
 def _gathered(own: Tensor, workers: int) -> Tensor:
