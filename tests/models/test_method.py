@@ -9,12 +9,16 @@ from models.candidates import Rows
 from models.method import CELLS, Method, resolve
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
+from models.scorers import SCORERS
 from models.step import Batch, Setup, World, step_gradient, trainable
 
 VOCABULARY = 12
 SMALL = {
     "bag": ["encoder.width=6"],
     "gru": ["encoder.width=6", "encoder.word_width=5"],
+    "log-bilinear": ["encoder.word_width=5"],
+    "nplm": ["encoder.word_width=5", "encoder.hidden=6"],
+    "table": ["encoder.width=6", "encoder.subsample=0", "encoder.initial=6"],
 }
 READY = {"ready": torch.linspace(-1, 1, VOCABULARY * 5).view(VOCABULARY, 5)}
 
@@ -56,9 +60,10 @@ def run(method, steps):
     moving = list(trainable(method))
     optimize, losses = optimizer(moving, training), []
     kind = method.recipe.pairs.kind
-    batch = eight_texts() if kind == "neighbours" else drawn_examples(torch.Generator().manual_seed(0), kind, 14)
+    ready = kind == "neighbours" or method.recipe.encoder.kind in SCORERS
+    batch = eight_texts() if ready else drawn_examples(torch.Generator().manual_seed(0), kind, 14)
     for number in range(steps):
-        losses.append(step_gradient(method.train(), batch, number, Setup(0, 3), World()))
+        losses.append(step_gradient(method.train(), batch, number, Setup(0, 3, lazy=training.lazy), World()))
         clip(moving, training)
         optimize.step()
     return losses
@@ -84,11 +89,14 @@ def test_a_resolved_recipe_says_every_option(name):
         assert term.anchor and term.candidate
         assert not term.similarity or {"temperature"} <= set(term.similarity.options)
         of_kind = {None: set(), "batch": {"self"}, "other-view": {"hard", "log_alpha", "queue", "momentum"}}
+        of_kind |= {"vocabulary": set(), "noise": {"count", "power", "shared", "drawn", "correct"}}
         assert of_kind[term.candidates and term.candidates.kind] <= set(
             term.candidates.options if term.candidates else ()
         )
-    of_encoder = {"transformer": {"path", "pooling", "head"}}.get(recipe.encoder.kind, {"table"})
-    assert {"width", "dropout"} | of_encoder <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
+    of_encoder = {"transformer": {"width", "dropout", "path", "pooling", "head"}, "table": {"width", "window", "table"}}
+    of_encoder |= dict.fromkeys(("nplm", "log-bilinear"), {"order", "word_width", "initial"})
+    options = of_encoder.get(recipe.encoder.kind, {"width", "dropout", "table"})
+    assert options <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
     assert recipe.readout.towers
 
 
