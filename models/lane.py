@@ -45,4 +45,3 @@ class LaneTerm:
     objective: LaneObjective
     weight: float
     mean: bool
-

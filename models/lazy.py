@@ -26,7 +26,9 @@ class LazyAdam(torch.optim.Optimizer):
         Kingma and Ba 2015, algorithm 1; for the rows that stay, `torch.optim.SparseAdam`, which takes no dense ones.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], *, rate: float, betas: tuple[float, float], epsilon: float):
+    def __init__(
+        self, parameters: list[nn.Parameter], *, rate: float, betas: tuple[float, float], epsilon: float
+    ) -> None:
         super().__init__(parameters, {"lr": rate, "betas": betas, "eps": epsilon})
 
     @torch.no_grad()

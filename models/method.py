@@ -265,7 +265,8 @@ class Method(nn.Module):
     def by_rows(self) -> list[nn.Parameter]:
         """Word tables of whose rows only those of a batch's words have a gradient, each once."""
         tables = [part for part in self.modules() if isinstance(part, Words) and part.sparse]
-        return list({id(table.weight): table.weight for table in tables if table.weight.requires_grad}.values())
+        weights = [cast(nn.Parameter, table.weight) for table in tables if table.weight.requires_grad]
+        return list({id(weight): weight for weight in weights}.values())
 
     def next_word(self) -> LaneTerm | None:
         """The term that tells the next word, where there is one."""

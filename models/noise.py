@@ -87,8 +87,8 @@ class Noise(nn.Module):
             word = int((~(q_V > 0)).nonzero()[0])
             raise ValueError(
                 f"noise gives word {word}, which stands {count_V[word].item():g} times in the corpus, the chance "
-                f"{q_V[word].item():g}; every word that can occur needs one above 0: bring candidates.power ({power:g}) "
-                "nearer to 1"
+                f"{q_V[word].item():g}; every word that can occur needs one above 0: bring candidates.power "
+                f"({power:g}) nearer to 1"
             )
         self.register_buffer("log_q_V", q_V.log(), persistent=False)
         own_V, other_V = (q_V, q_V.long()) if q_V.is_meta else _two_words_each(q_V)

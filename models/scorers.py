@@ -37,13 +37,13 @@ class Scorer(Encoder):
 
     def check_context(self) -> None:
         """
-        Refuse what `context_A` cannot give.
+        Refuse what `only_word` cannot give.
 
         Raises:
             ValueError: an anchor is made of several words.
         """
 
-    def context_A(self, input: Tensor) -> Tensor:
+    def only_word(self, input: Tensor) -> Tensor:
         """The one word that an anchor is made of, [A]."""
         return input
 
@@ -100,7 +100,7 @@ class Ordered(Scorer):
                 'for each context; use "fixed" or "global"'
             )
 
-    def context_A(self, input: Tensor) -> Tensor:
+    def only_word(self, input: Tensor) -> Tensor:
         """The word before."""
         return input[:, 0]
 

@@ -138,12 +138,12 @@ class Telling(nn.Module):
         assert drawn.noise is not None and isinstance(self.candidates, NoiseWords)
         if drawn.noise.dim() == 2:
             return 1.0
-        return drawn.windows.times_A() * (self.candidates.count / len(drawn.noise))
+        return drawn.windows.told_words() * (self.candidates.count / len(drawn.noise))
 
     def trained_log_z(self, encoder: Scorer, input: Tensor) -> Tensor:
         """Log Z of each anchor as it was trained, [A]."""
         if self.log_z_of is not None:
-            of_A: Tensor = self.log_z_of(encoder.context_A(input))[:, 0]
+            of_A: Tensor = self.log_z_of(encoder.only_word(input))[:, 0]
             return of_A
         if self.log_z is not None:
             return self.log_z.expand(len(input))

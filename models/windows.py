@@ -33,7 +33,7 @@ class Windows:
         """A."""
         return len(self.input)
 
-    def times_A(self) -> Tensor | int:
+    def told_words(self) -> Tensor | int:
         """How many words each anchor tells."""
         return 1 if self.anchor_P is None else torch.bincount(self.anchor_P, minlength=self.anchors)
 

@@ -51,8 +51,8 @@ class Vocabulary:
 
     @property
     def digest(self) -> str:
-        """Names the vocabulary in keys; one sample's counts come from one number of sentences."""
-        return digest(self.tokenizer, list(self.counts))
+        """Names the vocabulary in keys."""
+        return digest(self.tokenizer, list(self.counts), *([self.texts] if self.texts else []))
 
     def words(self) -> dict[str, int]:
         """Entry and number."""

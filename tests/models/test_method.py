@@ -94,7 +94,7 @@ def test_a_resolved_recipe_says_every_option(name):
             term.candidates.options if term.candidates else ()
         )
     of_encoder = {"transformer": {"width", "dropout", "path", "pooling", "head"}, "table": {"width", "window", "table"}}
-    of_encoder |= dict.fromkeys(("nplm", "log-bilinear"), {"order", "word_width", "initial"})
+    of_encoder |= {kind: {"order", "word_width", "initial"} for kind in ("nplm", "log-bilinear")}
     options = of_encoder.get(recipe.encoder.kind, {"width", "dropout", "table"})
     assert options <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
     assert recipe.readout.towers

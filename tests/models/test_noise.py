@@ -111,7 +111,9 @@ def test_the_gradient_of_a_normalised_model(k, gradient):
     assert j_and_gradient(S - LOG_Z, k)[1].tolist() == pytest.approx(gradient, abs=1.5e-6)
 
 
-@pytest.mark.parametrize(("k", "most"), [(1, 0.089743), (10, 0.024021), (100, 0.002886), (1000, 0.000295), (10**6, 3e-7)])
+@pytest.mark.parametrize(
+    ("k", "most"), [(1, 0.089743), (10, 0.024021), (100, 0.002886), (1000, 0.000295), (10**6, 3e-7)]
+)
 def test_with_more_noise_the_gradient_nears_that_of_maximum_likelihood(k, most):
     gradient = j_and_gradient(S - LOG_Z, k)[1]
     assert (gradient - (DATA - S.softmax(0))).abs().max().item() == pytest.approx(most, abs=1.5e-6)
@@ -216,7 +218,9 @@ def test_the_softmax_over_all_words_is_that_of_a_pool_that_holds_them_all():
     """A language model is InfoNCE whose candidates are the whole vocabulary."""
     encoder = NPLM(5, order=3, word_width=2, hidden=3).double()
     windows = encoder.windows(torch.tensor([[0, 3, 1]]), torch.tensor([3]))
-    found = Telling(EveryWord(), Normalised(), torch.ones(6)).told(encoder, encoder, Told(windows, None), torch.zeros(1))
+    found = Telling(EveryWord(), Normalised(), torch.ones(6)).told(
+        encoder, encoder, Told(windows, None), torch.zeros(1)
+    )
     score = dot(encoder.anchors(windows.input), encoder.outputs.weight)
     assert found.item() == pytest.approx(softmax(score, windows.target_P[:, None])[0].item(), abs=1e-12)
 
@@ -254,7 +258,9 @@ def test_noise_goes_by_a_power_of_the_counts():
 
 
 def test_common_words_are_kept_less_often():
-    assert 1 - keep_chances(torch.tensor([1e-3, 1e-5, 1e-7, 0]), 1e-5).numpy() == pytest.approx([0.9, 0, 0, 0], abs=1e-6)
+    assert 1 - keep_chances(torch.tensor([1e-3, 1e-5, 1e-7, 0]), 1e-5).numpy() == pytest.approx(
+        [0.9, 0, 0, 0], abs=1e-6
+    )
     assert keep_chances(torch.tensor([0.5]), 0).item() == 1
 
 

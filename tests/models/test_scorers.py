@@ -111,7 +111,11 @@ def test_an_order_below_one_is_refused(name, order):
         ("nce", "terms.0.candidates.kind='vocabulary'", r'has no option "count"; options of vocabulary: none'),
         ("nplm", "terms.0.objective={kind='logistic'}", r'noise goes with objective\.kind = "logistic"'),
         ("nplm", "terms.0.candidates.kind='words'", r"known: batch, noise, other-view, vocabulary"),
-        ("nplm", "encoder={kind='bag'}", r"candidates\.kind = vocabulary wants encoder\.kind = log-bilinear, nplm, table"),
+        (
+            "nplm",
+            "encoder={kind='bag'}",
+            r"candidates\.kind = vocabulary wants encoder\.kind = log-bilinear, nplm, table",
+        ),
         ("nce", "training.clip=1", r"training\.clip is 1\.0; lazy-adam has none"),
         ("skipgram", "training.weight_decay=0.1", r"training\.weight_decay is 0\.1; lazy-sgd has none"),
     ],

@@ -70,7 +70,12 @@ WORDS_TOLD = {
     "nce, not by rows": ("nce", (*NPLM, "training.optimizer='adam'")),
     "nce beside texts that are compared": (
         "nce",
-        (*NPLM, f"terms=[{COMPARED}, {TOLD}]", "pairs={kind='neighbours', context_size=1}", "training.optimizer='adam'"),
+        (
+            *NPLM,
+            f"terms=[{COMPARED}, {TOLD}]",
+            "pairs={kind='neighbours', context_size=1}",
+            "training.optimizer='adam'",
+        ),
     ),
     "nce beside texts that are compared, by rows": (
         "nce",

@@ -66,7 +66,9 @@ def plain_scores(method, context):
     return b[:, 0] + w @ x + u @ torch.tanh(encoder.shift + encoder.inner @ x)
 
 
-def events(texts, order, mark=len(WORDS)):
+def events(texts, order):
+    """Context and word of each place, ends included."""
+    mark = len(WORDS)
     for text in texts:
         whole = [mark] * (order - 1) + text + [mark]
         yield from ((whole[at - order + 1 : at], whole[at]) for at in range(order - 1, len(whole)))
@@ -137,7 +139,9 @@ def test_two_steps_draw_other_noise():
 
 
 def test_a_sum_is_not_divided():
-    mean, whole = (gradients(method_of("nce", f"terms.0.reduce='{how}'"), batch_of(LISTS))[0] for how in ("mean", "sum"))
+    mean, whole = (
+        gradients(method_of("nce", f"terms.0.reduce='{how}'"), batch_of(LISTS))[0] for how in ("mean", "sum")
+    )
     assert whole == pytest.approx(18 * mean, rel=1e-10)
 
 
@@ -162,11 +166,17 @@ def test_a_log_z_of_each_context_is_that_of_the_word_before():
 
 
 def test_skipgram_takes_the_softmax_of_a_small_vocabulary():
-    overrides = ["terms.0.candidates={kind='vocabulary'}", "terms.0.objective={kind='softmax'}", "terms.0.reduce='mean'"]
+    overrides = [
+        "terms.0.candidates={kind='vocabulary'}",
+        "terms.0.objective={kind='softmax'}",
+        "terms.0.reduce='mean'",
+    ]
     method = method_of("skipgram", "encoder.window=1", *overrides)
     loss, _ = gradients(method, batch_of(LISTS))
     source, output = (method.tower(name).words.weight for name in ("input", "output"))
-    near = [(text[a], text[b]) for text in LISTS for a in range(len(text)) for b in (a - 1, a + 1) if 0 <= b < len(text)]
+    near = [
+        (text[a], text[b]) for text in LISTS for a in range(len(text)) for b in (a - 1, a + 1) if 0 <= b < len(text)
+    ]
     nll = [-(output @ source[a]).log_softmax(0)[b].item() for a, b in near]
     assert loss == pytest.approx(sum(nll) / len(nll), rel=1e-10)
 
@@ -214,13 +224,12 @@ def test_a_trained_log_z_is_kept_and_taken_off(tmp_path, log_z):
     method, model = saved(tmp_path / "model", "nce", f"terms.0.objective.log_z='{log_z}'")
     term: Telling = method.lane_terms[0].objective
     ids = [words().encode(text).ids for text in TEXTS]
-    found, at = model.token_scores(TEXTS), 0
-    for context, word in events(ids, 2):
+    found = model.token_scores(TEXTS)
+    for at, (context, word) in enumerate(events(ids, 2)):
         own = term.log_z if log_z == "global" else term.log_z_of.weight[context[0], 0]
         score = plain_scores(method, context) - own
         assert found.score_N[at].item() == pytest.approx(score[word].item(), abs=1e-5)
         assert found.log_z_N[at].item() == pytest.approx(score.logsumexp(0).item(), abs=1e-5)
-        at += 1
     assert np.allclose(model.normaliser(TEXTS), found.log_z_N)
 
 

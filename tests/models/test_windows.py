@@ -42,7 +42,7 @@ def test_a_radius_of_one_pairs_neighbours_of_a_text_both_ways():
     windows = around(*padded([[1, 2, 3], [4], [5, 6]], filler=7, extra=2), 1, torch.ones(8))
     assert sorted(pairs(windows)) == [(1, 2), (2, 1), (2, 3), (3, 2), (5, 6), (6, 5)]
     assert windows.input.tolist() == [1, 2, 3, 4, 5, 6]
-    assert windows.times_A().tolist() == [1, 2, 1, 0, 1, 1]
+    assert windows.told_words().tolist() == [1, 2, 1, 0, 1, 1]
 
 
 def test_the_radius_is_even_from_one_to_the_window():
