@@ -59,7 +59,7 @@ class Telling(nn.Module):
 
     Args:
         candidates, objective: every word with the softmax, or noise with the logistic loss.
-        counted: the corpus, for noise; its counts have one number more, that of ends, where the encoder tells ends.
+        count_V: how often each word stands in the corpus, for noise; see `counts`.
         contexts: contexts that have a log Z of their own, where that is wanted.
         temperature: scores are divided by it.
     Raises:
@@ -108,7 +108,7 @@ class Telling(nn.Module):
             return torch.zeros((), device=length_L.device)
         windows, anchor_AD = drawn.windows, self._anchors(encoder, drawn.windows.input)
         if drawn.noise is None:
-            score_AV = anchor_AD @ other.outputs.weight.T
+            score_AV = _wide(anchor_AD @ other.outputs.weight.T)
             score_PV = score_AV if windows.anchor_P is None else score_AV[windows.anchor_P]
             return softmax(score_PV, windows.target_P[:, None])[0]
         right_P, wrong = self._against_noise(anchor_AD, other.outputs, windows, drawn.noise)
@@ -129,10 +129,10 @@ class Telling(nn.Module):
         row_MD = rows(torch.cat([windows.target_P, noise.flatten()]))  # one look-up: one sparse gradient
         right_PD, wrong_MD = row_MD.split([len(windows.target_P), noise.numel()])
         anchor_PD = anchor_AD if windows.anchor_P is None else anchor_AD[windows.anchor_P]
-        right_P = (anchor_PD * right_PD).sum(dim=1)
+        right_P = _wide((anchor_PD * right_PD).sum(dim=1))
         if noise.dim() == 1:
-            return right_P, anchor_AD @ wrong_MD.T
-        return right_P, torch.bmm(wrong_MD.view(*noise.shape, -1), anchor_PD[:, :, None])[:, :, 0]
+            return right_P, _wide(anchor_AD @ wrong_MD.T)
+        return right_P, _wide(torch.bmm(wrong_MD.view(*noise.shape, -1), anchor_PD[:, :, None])[:, :, 0])
 
     def _weight(self, drawn: Told) -> Tensor | float:
         assert drawn.noise is not None and isinstance(self.candidates, NoiseWords)
@@ -166,6 +166,11 @@ class Telling(nn.Module):
             score.append(score_PV.gather(1, target_P[:, None])[:, 0])
             log_z.append(score_PV.logsumexp(dim=1))
         return TokenScores(torch.cat(score), torch.cat(log_z), torch.repeat_interleave(length_L + 1))
+
+
+def _wide(score: Tensor) -> Tensor:
+    """Scores are judged in 32 bits at least."""
+    return score.float() if score.dtype == torch.bfloat16 else score
 
 
 def counts(counted: Counted, ends: bool) -> Tensor:

@@ -245,6 +245,17 @@ def test_negative_sampling_of_word_vectors():
     assert source.words.weight.grad[0].tolist() == pytest.approx([-0.186466, 0.594851, -0.044886], abs=1.5e-6)
 
 
+def test_shared_noise_counts_for_each_word_that_an_anchor_tells():
+    source, output = pair_of_tables(A[:2], [B[0], C[0], C[1]])
+    windows = Windows(torch.tensor([0, 1]), torch.tensor([0, 2, 1]), torch.tensor([0, 0, 1]))
+    losses = []
+    for shared, noise in ((True, [1, 2]), (False, [[1, 2]] * 3)):
+        words = NoiseWords(count=2, correct=False, shared=shared)
+        term = Telling(words, Unnormalised(), torch.ones(3)).double()
+        losses.append(term.told(source, output, Told(windows, torch.tensor(noise)), torch.zeros(1)).item())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-12)
+
+
 def test_softmax_of_word_vectors():
     source, output = pair_of_tables(A[:1], B)
     drawn = Told(Windows(torch.tensor([0]), torch.tensor([0]), torch.tensor([0])), None)
