@@ -132,6 +132,13 @@ def test_shared_noise_is_one_draw_for_all_lanes_of_a_step(shared):
     assert torch.equal(*lanes) is shared and not torch.equal(other, lanes[0])
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_text_loses_the_same_in_every_lane_where_noise_is_shared(shared):
+    method = method_of("nce", f"terms.0.candidates.shared={str(shared).lower()}")
+    once, twice = (gradients(method, batch_of([[1, 2, 3]] * times), lane_rows=1)[0] for times in (1, 2))
+    assert (once == pytest.approx(twice, rel=1e-12)) is shared
+
+
 def test_two_steps_draw_other_noise():
     method = method_of("nce")
     losses = [gradients(method, batch_of(LISTS), number=number)[0] for number in (0, 1)]
