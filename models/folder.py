@@ -21,10 +21,13 @@ from torch import nn
 
 from models import export
 from models.closing import plain, stopping
-from models.method import Method, resolve
+from models.lane import LaneTerm
+from models.method import CELLS, Method, resolve
 from models.ngram import Ngram
 from models.recipe import Recipe, parse
-from models.tokens_scored import TokenScores
+from models.scorers import Scorer
+from models.telling import Telling
+from models.tokens_scored import PREDICTING, TokenScores
 from models.transformer import Transformer
 from models.trouble import MendableError
 
@@ -80,7 +83,7 @@ class Model:
                 f"recipe {self.recipe.name} counts words and has no vectors; it tells how likely texts are, as in "
                 "token_scores([text]) and in evaluation perplexity"
             )
-        _check_texts(texts, "encode")
+        _check_texts("encode", texts)
         encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         # A transformer sees the words around nothing; others need a word, the unknown one.
         nothing = [] if self.recipe.encoder.kind == "transformer" else [0]
@@ -95,21 +98,6 @@ class Model:
             vectors[rows] = self._encode([ids[row] for row in rows])
         return vectors
 
-    def token_scores(self, texts: Sequence[str]) -> TokenScores:
-        """
-        How likely each word of texts is after those before it, and where they end.
-
-        Raises:
-            TypeError: not a list of texts.
-            FolderError: the model predicts no words.
-        """
-        _check_texts(texts, "token_scores")
-        tower = self.method.tower(self.recipe.encoder.towers[0])
-        if not isinstance(tower, Ngram):
-            raise FolderError(f"recipe {self.recipe.name} gives vectors and predicts no words; recipe ngram does")
-        encoded = self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return tower.token_scores([entry.ids for entry in encoded])
-
     @property
     def word_counts(self) -> NDArray[np.int64] | None:
         """How often each word was predicted in training, [V'], the end symbol last; None where no one knows."""
@@ -120,13 +108,85 @@ class Model:
         """How well right vectors answer left ones, [M, N]; larger is better."""
         return self.method.score(torch.tensor(left), torch.tensor(right)).numpy()
 
+    def token_scores(self, texts: Sequence[str]) -> TokenScores:
+        """
+        What a language model says of each word of some texts and of their ends, in order of text and place.
+
+        Texts are not cut, however long.
+
+        Raises:
+            FolderError: the model is none: it tells no next word.
+            TypeError: not a list of texts.
+        """
+        _check_texts("token_scores", texts)
+        whole = Tokenizer.from_str(self.tokenizer.to_str())
+        whole.no_truncation()
+        ids = [entry.ids for entry in whole.encode_batch_fast(list(texts), add_special_tokens=False)]
+        tower = self.method.tower(self.recipe.encoder.towers[0])
+        if isinstance(tower, Ngram):
+            return tower.token_scores(ids)
+        term = self.method.next_word()
+        if term is None:
+            raise FolderError(
+                f"model of recipe {self.recipe.name} tells no next word; language models are those of encoder.kind = "
+                f"{', '.join(sorted(PREDICTING))}"
+            )
+        parts = [self._token_scores(term, ids[first : first + ROWS], first) for first in range(0, len(ids), ROWS)]
+        return TokenScores.joined(parts)
+
+    def log_probability(self, texts: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """
+        Log chance of each text under explicit normalisation, and how many words it is a sum over, ends included.
+
+            log p(text) = sum over its words and its end of s(w, c) - log sum over v of exp s(v, c)
+
+        Returns:
+            Nats [N], and counts [N]: exp(-nats.sum() / counts.sum()) is the perplexity.
+        Raises:
+            FolderError: the model is no language model.
+        """
+        found = self.token_scores(texts)
+        return found.of_texts(len(texts)), np.bincount(found.text_N, minlength=len(texts))
+
+    def normaliser(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """
+        Log Z of the context of each word, in order of text and place, [N]: near 0 where scores are log chances already.
+
+        Raises:
+            FolderError: the model is no language model.
+        """
+        return self.token_scores(texts).log_z_N
+
+    def _token_scores(self, term: LaneTerm, ids: list[list[int]], first: int) -> TokenScores:
+        telling = cast(Telling, term.objective)
+        encoder, other = (cast(Scorer, self.method.tower(name)) for name in (term.tower, term.candidate))
+        device = next(self.method.parameters()).device
+        ids_LT, length_L = _padded(ids)
+        score_N, log_z_N = telling.scores(encoder, other, ids_LT.to(device), length_L.to(device), cells=CELLS)
+        text_N = np.repeat(np.arange(first, first + len(ids)), length_L.numpy() + 1)
+        return TokenScores(score_N.double().cpu().numpy(), log_z_N.double().cpu().numpy(), text_N)
+
     def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
-        length_L = torch.tensor([len(row) for row in ids])
-        ids_LT = torch.zeros(len(ids), max(1, int(length_L.max())), dtype=torch.int64)
-        for at, row in enumerate(ids):
-            ids_LT[at, : len(row)] = torch.tensor(row)
+        ids_LT, length_L = _padded(ids)
         device = next(self.method.parameters()).device
         return self.method.readout(ids_LT.to(device), length_L.to(device)).cpu().numpy()
+
+
+def _check_texts(name: str, texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise TypeError(f"{name} got one text, {texts[:40]!r}; should be a list of texts, as in {name}([text])")
+    wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
+
+
+def _padded(ids: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Numbers [L, T] and lengths [L]."""
+    length_L = torch.tensor([len(row) for row in ids])
+    ids_LT = torch.zeros(len(ids), max(1, int(length_L.max())), dtype=torch.int64)
+    for at, row in enumerate(ids):
+        ids_LT[at, : len(row)] = torch.tensor(row, dtype=torch.int64)
+    return ids_LT, length_L
 
 
 def save(folder: Path, method: Method, tokenizer: str, lineage: Mapping[str, Any], card: str) -> None:
@@ -187,14 +247,6 @@ def ready(method: Method, words: str, lineage: Mapping[str, Any]) -> Model:
     return Model(method.eval(), _tokenizer(method, plain(words)), lineage)
 
 
-def _check_texts(texts: Sequence[str], name: str) -> None:
-    if isinstance(texts, str):
-        raise TypeError(f"{name} got one text, {texts[:40]!r}; should be a list of texts, as in {name}([text])")
-    wrong = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise TypeError(f"text {wrong} is {texts[wrong]!r}; every text should be a string")
-
-
 def _complain_of(folder: Path, missing: list[str]) -> None:
     if missing:
         raise FolderError(
@@ -214,12 +266,11 @@ def _tokenizer(method: Method, words: str) -> Tokenizer:
 
 
 def _own(method: Method) -> nn.Module:
-    """What lies in our own file: the towers, of a transformer its head alone, contexts, and similarities that learn."""
+    """What lies in our own file: the towers, of a transformer its head alone, and what learns beside them."""
     rest = lambda tower: nn.ModuleDict({"head": tower.head}) if isinstance(tower, Transformer) else tower
     towers = {name: rest(method.tower(name)) for name in method.recipe.encoder.towers}
-    return nn.ModuleDict(
-        {"towers": nn.ModuleDict(towers), "contexts": method.contexts, "similarities": method.similarities}
-    )
+    beside = {"contexts": method.contexts, "similarities": method.similarities, "told": method.told}
+    return nn.ModuleDict({"towers": nn.ModuleDict(towers), **beside})
 
 
 def _check_whole(body: nn.Module, file: Path) -> None:

@@ -1,6 +1,5 @@
 """Masked words: some tokens of a text are hidden or changed, and the encoder tells what they were."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +26,11 @@ class Hidden:
     id_LT: Tensor
     chosen_LT: Tensor
     target_N: Tensor
+
+    @property
+    def count(self) -> int:
+        """How many tokens are to be told."""
+        return len(self.target_N)
 
 
 def hide(
@@ -84,10 +88,34 @@ def _word_starts(continues_LT: Tensor) -> Tensor:
     return place_LT.where(~continues_LT, 0).cummax(dim=1).values
 
 
-LANE_OBJECTIVES: dict[str, Callable[..., Hidden]] = {"mlm": hide}
+@dataclass(frozen=True, kw_only=True)
+class Masked:
+    """
+    A lane objective: `hide` some tokens, then have them `told`.
+
+    Raises:
+        ValueError: the rate is no chance above 0.
+    """
+
+    rate: float = 0.15
+    whole_words: bool = False
+
+    def __post_init__(self) -> None:
+        check(rate=self.rate)
+
+    def draw(self, encoder: Transformer, id_LT: Tensor, length_L: Tensor, common: int) -> Hidden:
+        """Tokens that are chosen in a lane; nothing is common to a batch."""
+        return hide(encoder, id_LT, length_L, rate=self.rate, whole_words=self.whole_words)
+
+    def told(self, encoder: Transformer, other: Transformer, drawn: Hidden, length_L: Tensor) -> Tensor:
+        """Cross-entropy of the hidden tokens, summed."""
+        return told(encoder, drawn, length_L)
 
 
-def check(*, rate: float, whole_words: bool = False) -> None:
+LANE_OBJECTIVES: dict[str, type[Masked]] = {"mlm": Masked}
+
+
+def check(*, rate: float) -> None:
     """
     Refuse what `hide` would refuse.
 

@@ -12,17 +12,21 @@ from torch import Tensor, nn
 
 from models.candidates import CANDIDATES, Memory, Rows, anchors, scores
 from models.choosing import Choosing
+from models.lane import LaneObjective, LaneTerm
 from models.lookup import Bag, Encoder, Words
-from models.masked import LANE_OBJECTIVES, Hidden, check, told
+from models.masked import LANE_OBJECTIVES
 from models.ngram import Ngram
+from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES, Counted, NoiseWords, Unnormalised
 from models.objectives import COUNTS, OBJECTIVES, kept
 from models.parts import bind, complete
 from models.projection import Projection
 from models.queue import Queue
 from models.recipe import Choice, Readout, Recipe, RecipeError, Term, Tokenizer, Watch
 from models.recurrent import GRU
+from models.scorers import SCORERS, Scorer
 from models.sequence import CONTEXTS, Recurrent, Runs
 from models.similarity import SIMILARITIES, cosine, dot
+from models.telling import Telling, counts
 from models.transformer import Around, Transformer
 from models.views import CUTS, VIEWS
 
@@ -32,6 +36,7 @@ ENCODERS: dict[str, type[Encoder]] = {
     "ngram": Ngram,
     "projection": Projection,
     "transformer": Transformer,
+    **SCORERS,
 }
 CELLS = 4_000_000  # pairs of anchor and candidate: arrays of 16 MB
 
@@ -195,9 +200,6 @@ def _try_options(recipe: Recipe, method: "Method") -> None:
     for view in recipe.view:
         if view.kind in CUTS:
             CUTS[view.kind](one_B, 1, 1, **view.options)
-    for term in recipe.terms:
-        if not term.candidates:
-            check(**term.objective.options)
 
 
 def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
@@ -210,12 +212,17 @@ def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
     if term.candidates is None or term.similarity is None:
         missing = "similarity" if term.similarity is None else "candidates"
         raise RecipeError(f"{where} has no {missing}; a term has candidates and a similarity, or neither")
+    words = term.candidates.kind in WORD_CANDIDATES
+    if words and term.similarity.kind != "dot":
+        raise RecipeError(f'{where}.similarity.kind is "{term.similarity.kind}"; words are scored by "dot"')
+    candidates: Mapping[str, Callable[..., Any]] = {**CANDIDATES, **WORD_CANDIDATES}
+    objectives: Mapping[str, Callable[..., Any]] = WORD_OBJECTIVES if words else OBJECTIVES
     return term.model_copy(
         update={
             **named,
-            "candidates": complete(CANDIDATES, term.candidates, f"{where}.candidates"),
+            "candidates": complete(candidates, term.candidates, f"{where}.candidates"),
             "similarity": complete(SIMILARITIES, term.similarity, f"{where}.similarity"),
-            "objective": complete(OBJECTIVES, term.objective, f"{where}.objective"),
+            "objective": complete(objectives, term.objective, f"{where}.objective"),
         }
     )
 
@@ -305,17 +312,6 @@ class Summand:
             yield kept(scores(pool, nothing_B0[part_A], dot)), pool.answer_AP
 
 
-@dataclass(frozen=True)
-class LaneTerm:
-    """A term of the loss that needs nothing beyond a lane: words are hidden there, and told."""
-
-    tower: str
-    hide: Callable[..., Hidden]
-    told: Callable[..., Tensor]
-    weight: float
-    mean: bool
-
-
 class Method(nn.Module):
     """
     Encoders by tower, and the terms of the loss.
@@ -327,6 +323,7 @@ class Method(nn.Module):
         frequency: each word's share of the corpus, [V], for encoders that start from it.
         tokenizer: for encoders that put words around a text; None: only shapes matter.
         base: folder of saved encoders, instead of those that the recipe starts from.
+        counted: the corpus, for noise; None: made up from `frequency`.
     """
 
     def __init__(
@@ -337,25 +334,43 @@ class Method(nn.Module):
         frequency: Tensor | None = None,
         tokenizer: WordPieces | None = None,
         base: Path | None = None,
+        counted: Counted | None = None,
     ) -> None:
         super().__init__()
         self.recipe = recipe
         self.towers = nn.ModuleDict(_towers(recipe, vocabulary, tables or {}, frequency, tokenizer, base))
         for name in recipe.encoder.towers:
-            words = self.tower(name).words
-            if words is not None:
-                # A lane's gradient has its words' rows only; the step makes one dense sum.
-                words.sparse = True
+            for words in self.tower(name).modules():
+                if isinstance(words, Words):
+                    # A lane's gradient has its words' rows only; the step makes one dense sum.
+                    words.sparse = True
         self.contexts = nn.ModuleDict(_contexts(recipe, self))
-        compared = [term for term in recipe.terms if term.candidates]
+        compared = [term for term in recipe.terms if not in_lane(term)]
         similarities = [_similarity(term, self) for term in compared]
         self.similarities = nn.ModuleDict(
             {str(number): one for number, one in enumerate(similarities) if isinstance(one, nn.Module)}
         )
         self.summands = tuple(map(_summand, compared, similarities))
-        self.lane_terms = tuple(_lane_term(term) for term in recipe.terms if not term.candidates)
+        counted = counted or _made_up(vocabulary, frequency)
+        self.lane_terms = tuple(_lane_term(term, self, counted) for term in recipe.terms if in_lane(term))
+        objectives = enumerate(term.objective for term in self.lane_terms)
+        self.told = nn.ModuleDict({str(number): one for number, one in objectives if isinstance(one, nn.Module)})
         self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
         self.start_queues()
+
+    def by_rows(self) -> list[nn.Parameter]:
+        """Word tables of whose rows only those of a batch's words have a gradient, each once."""
+        tables = [part for part in self.modules() if isinstance(part, Words) and part.sparse]
+        weights = [cast(nn.Parameter, table.weight) for table in tables if table.weight.requires_grad]
+        return list({id(weight): weight for weight in weights}.values())
+
+    def next_word(self) -> LaneTerm | None:
+        """The term that tells the next word, where there is one."""
+        for term in self.lane_terms:
+            encoder = self.tower(term.tower)
+            if isinstance(encoder, Scorer) and encoder.ends:
+                return term
+        return None
 
     def tower(self, name: str) -> Encoder:
         """A tower's encoder."""
@@ -373,7 +388,7 @@ class Method(nn.Module):
     def start_queues(self) -> None:
         """Empty queues for the terms that have one, their encoders equal to the towers as they are now."""
         self.queues = nn.ModuleDict()
-        for number, term in enumerate(term for term in self.recipe.terms if term.candidates):
+        for number, term in enumerate(term for term in self.recipe.terms if not in_lane(term)):
             options = term.candidates.options if term.candidates else {}
             if options.get("queue", 0) > 0:
                 self.queues[str(number)] = Queue(self.tower(term.candidate), options["queue"], options["momentum"])
@@ -457,7 +472,7 @@ class Method(nn.Module):
         Source:
             van den Oord, Li and Vinyals 2018, section 2.3 and appendix A.1; Poole et al. 2019, section 2.3.
         """
-        numbers = [number for number, term in enumerate(self.recipe.terms) if term.candidates]
+        numbers = [number for number, term in enumerate(self.recipe.terms) if not in_lane(term)]
         told = zip(numbers, self.summands, bound_S.tolist(), strict=True)
         return {number: value for number, term, value in told if term.softmax}
 
@@ -537,8 +552,47 @@ def _summand(term: Term, similarity: Callable[..., Tensor]) -> Summand:
     )
 
 
-def _lane_term(term: Term) -> LaneTerm:
-    return LaneTerm(term.anchor, bind(LANE_OBJECTIVES, term.objective), told, term.weight, term.reduce == "mean")
+def in_lane(term: Term) -> bool:
+    """Whether a term needs nothing beyond a lane: masked words, or words told from windows."""
+    return term.candidates is None or term.candidates.kind in WORD_CANDIDATES
+
+
+def _lane_term(term: Term, method: Method, counted: Counted) -> LaneTerm:
+    objective: LaneObjective
+    if term.candidates is None:
+        objective = LANE_OBJECTIVES[term.objective.kind](**term.objective.options)
+    else:
+        objective = _telling(term, method, counted)
+    return LaneTerm(term.anchor, term.candidate, objective, term.weight, term.reduce == "mean")
+
+
+def _telling(term: Term, method: Method, counted: Counted) -> Telling:
+    """Words told by a scorer; where noise is corrected for, scores start as log shares, so that Z starts near 1."""
+    assert term.candidates and term.similarity
+    encoder, other = method.tower(term.anchor), method.tower(term.candidate)
+    if not isinstance(encoder, Scorer) or not isinstance(other, Scorer):
+        raise RecipeError(
+            f"candidates.kind = {term.candidates.kind} wants encoder.kind = {', '.join(SCORERS)}; "
+            f"this encoder is {method.recipe.encoder.kind}"
+        )
+    candidates = WORD_CANDIDATES[term.candidates.kind](**term.candidates.options)
+    objective = WORD_OBJECTIVES[term.objective.kind](**term.objective.options)
+    contexts = len(encoder.words.weight)
+    if isinstance(objective, Unnormalised) and objective.log_z == "per-context":
+        encoder.check_context()
+    count_V = counts(counted, other.ends)
+    if isinstance(candidates, NoiseWords) and candidates.correct:
+        times_V = count_V.clamp(min=1)
+        other.start_at((times_V / times_V.sum()).log())
+    # Where all words are candidates the gradient has every row.
+    other.outputs.sparse = other.outputs.sparse and isinstance(candidates, NoiseWords)
+    return Telling(candidates, objective, count_V, contexts, term.similarity.options["temperature"])
+
+
+def _made_up(vocabulary: int, frequency: Tensor | None) -> Counted:
+    """A corpus of a million words of these shares, in texts of twenty."""
+    share_V = torch.zeros(vocabulary) if frequency is None else frequency
+    return Counted(share_V.double() * 1e6, 5e4)
 
 
 def _towers(
@@ -552,7 +606,7 @@ def _towers(
     towers: dict[str, Encoder] = {}
     encoder = ENCODERS[recipe.encoder.kind]
     wanted = inspect.signature(encoder).parameters
-    masked = {term.anchor for term in recipe.terms if not term.candidates}
+    masked = {term.anchor for term in recipe.terms if term.candidates is None}
     for name in recipe.encoder.towers:
         options = recipe.encoder.tower(name)
         table = str(options.get("table", ""))

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from models.lazy import LazyAdam
 from models.recipe import Training
 
 
@@ -13,7 +14,12 @@ def optimizer(parameters: list[nn.Parameter], training: Training) -> torch.optim
     The recipe's optimizer; weight decay as in its paper, on every parameter or on matrices alone.
 
     It is weight_decay w in the gradient, as of a loss with weight_decay |w|^2 / 2; `adamw` has it beside the gradient.
+    Lazy ones take sparse gradients.
     """
+    if training.optimizer == "lazy-adam":
+        return LazyAdam(parameters, rate=training.rate, betas=training.betas, epsilon=training.epsilon)
+    if training.optimizer == "lazy-sgd":
+        return torch.optim.SGD(parameters, lr=training.rate, foreach=False)
     groups = _groups(parameters, training)
     if training.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=training.rate, weight_decay=training.weight_decay)

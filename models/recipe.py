@@ -197,7 +197,9 @@ class Training(Part):
 
     epochs: int = Field(1, ge=1)
     steps: int | None = Field(None, ge=1, description="end after so many steps, in whichever epoch")
-    optimizer: Literal["adam", "adamw", "sgd"] = "adam"
+    optimizer: Literal["adam", "adamw", "sgd", "lazy-adam", "lazy-sgd"] = Field(
+        "adam", description="lazy: rows of word tables that a batch does not touch stay as they are"
+    )
     rate: float = Field(0.0005, gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
     epsilon: float = Field(1e-8, gt=0, description="added to the root of Adam's second moment")
@@ -215,6 +217,21 @@ class Training(Part):
     seed: int = Field(0, ge=0)
     log_steps: int = Field(10, ge=1)
     checkpoint_steps: int | None = Field(None, ge=1, description="default: a tenth of the run")
+
+    @property
+    def lazy(self) -> bool:
+        """Whether gradients of word tables stay sparse."""
+        return self.optimizer.startswith("lazy-")
+
+    @model_validator(mode="after")
+    def _touches_no_other_row(self) -> Self:
+        wrong = [name for name in ("clip", "weight_decay") if getattr(self, name)]
+        if self.lazy and wrong:
+            raise ValueError(
+                f"training.{wrong[0]} is {getattr(self, wrong[0])}; {self.optimizer} has none: it leaves rows that a "
+                f"batch does not touch as they are; use {self.optimizer.removeprefix('lazy-')}"
+            )
+        return self
 
 
 class Readout(Part):

@@ -23,6 +23,7 @@ from torch import Tensor
 from models.candidates import FILLER, Rows
 from models.lookup import Encoder
 from models.method import CELLS, Method, Summand
+from models.rowwise import summed_rows
 
 CPU = torch.device("cpu")
 
@@ -68,6 +69,7 @@ class Setup:
     lane_rows: int
     precision: str = "fp32"
     cached: bool = False
+    lazy: bool = False  # gradients of word tables stay sparse, for an optimizer that moves their rows alone
 
     def autocast(self, device: torch.device) -> AbstractContextManager[object]:
         """Open over all lanes of a step: casts of weights are kept until it closes."""
@@ -111,7 +113,7 @@ def step_gradient(
         loss = loss + _told(method, batch, every, number, setup, world)
     for place in range(len(method.summands)):
         _queue_up(method, place, batch, every, setup, world)
-    return _reduced(method, batch, loss, number, world, bound_S)
+    return _reduced(method, batch, loss, number, setup, world, bound_S)
 
 
 def _compared(
@@ -184,19 +186,27 @@ def _told(method: Method, batch: Batch, every: list[Lane], number: int, setup: S
     """
     mine = [_Own(lane, batch, world) for lane in every[world.rank :: world.size]]
     mine = [own for own in mine if len(own.rows())]
-    hidden = [
-        [term.hide(method.tower(term.tower), *own.seeded(setup, number, 2 * at + 1)) for own in mine]
+    drawn = [
+        [
+            term.objective.draw(
+                method.tower(term.tower),
+                *own.seeded(setup, number, 2 * at + 1),
+                step_seed(setup.seed, number, -1, 2 * at + 1),
+            )
+            for own in mine
+        ]
         for at, term in enumerate(method.lane_terms)
     ]
-    count_T = torch.tensor([sum(len(one.target_N) for one in ones) for ones in hidden], device=world.device)
+    count_T = torch.tensor([sum(one.count for one in ones) for ones in drawn], device=world.device)
     if world.size > 1:
         dist.all_reduce(count_T)
     total = torch.zeros((), dtype=_vector_type(setup), device=world.device)
     with setup.autocast(world.device):
-        for at, (term, ones) in enumerate(zip(method.lane_terms, hidden, strict=True)):
+        for at, (term, ones) in enumerate(zip(method.lane_terms, drawn, strict=True)):
             for own, one in zip(mine, ones, strict=True):
                 _, length_R = own.seeded(setup, number, 2 * at + 2)
-                amount = term.told(method.tower(term.tower), one, length_R)
+                towers = method.tower(term.tower), method.tower(term.candidate)
+                amount = term.objective.told(*towers, one, length_R)
                 amount = term.weight * amount / (count_T[at].clamp(min=1) if term.mean else 1)
                 if amount.requires_grad:
                     amount.backward()
@@ -376,9 +386,15 @@ class Gather(torch.autograd.Function):
         return own, None, None
 
 
-def _reduced(method: Method, batch: Batch, loss: Tensor, number: int, world: World, bound_S: Tensor | None) -> float:
+def _reduced(
+    method: Method, batch: Batch, loss: Tensor, number: int, setup: Setup, world: World, bound_S: Tensor | None
+) -> float:
     """Put the sum of all workers' gradients into the parameters; returns the sum of their losses."""
-    trained = list(trainable(method))
+    by_rows = method.by_rows() if setup.lazy else []
+    for table in by_rows:
+        table.grad = summed_rows(table, world.size)
+    alone = {id(table) for table in by_rows}
+    trained = [parameter for parameter in trainable(method) if id(parameter) not in alone]
     gradients = [_dense(parameter) for parameter in trained]
     if world.size > 1:
         told = torch.cat([loss.reshape(1), *([] if bound_S is None else [bound_S.to(loss)])])
@@ -409,9 +425,10 @@ def _summed(
     """One flat reduction, in place; of word tables it carries only the rows of this batch's words. Returns `told`'s."""
     word_N = batch.flat_ids.unique().to(world.device)
     words = [method.tower(tower).words for tower in method.used]
-    tables = {id(table.weight) for table in words if table is not None}
+    tables = {id(table.weight) for table in words if table is not None} if not method.told else set()
     parts = [g[word_N] if id(p) in tables else g for p, g in zip(trained, gradients, strict=True)]
-    flat = torch.cat([*(part.flatten() for part in parts), told.to(parts[0].dtype)])
+    kind = parts[0].dtype if parts else told.dtype
+    flat = torch.cat([*(part.flatten() for part in parts), told.to(kind)])
     dist.all_reduce(flat)
     totals = flat[: -len(told)].split([part.numel() for part in parts])
     for parameter, gradient, part, total in zip(trained, gradients, parts, totals, strict=True):

@@ -1,11 +1,12 @@
 """What a language model says of the words of texts, one by one."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-PREDICTING = frozenset({"ngram"})  # kinds of encoder that tell the next word
+PREDICTING = frozenset({"log-bilinear", "ngram", "nplm"})  # kinds of encoder that tell the next word
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,13 @@ class TokenScores:
     score_N: NDArray[np.float64]
     log_z_N: NDArray[np.float64]
     text_N: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, parts: Sequence["TokenScores"]) -> "TokenScores":
+        """Of several lists of texts, one behind the other."""
+        nothing = cls(np.zeros(0), np.zeros(0), np.zeros(0, np.int64))
+        columns = zip(*(vars(part).values() for part in (nothing, *parts)), strict=True)
+        return cls(*(np.concatenate(column) for column in columns))
 
     def log_p(self) -> NDArray[np.float64]:
         """Normalised natural logarithms of the probabilities, [N]; -inf for what the model holds impossible."""

@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from models.folder import load
 from models.method import Method
+from models.noise import Counted
 from models.optimizer import clip, optimizer, rate
 from models.recipe import Recipe, Training, digest
 from models.step import Batch, Setup, World, step_gradient, trainable
@@ -113,7 +114,8 @@ def build(job: Job) -> Method:
     counts = torch.tensor(job.vocabulary.counts, dtype=torch.float32)
     ready = tables(job.recipe, job.vocabulary)
     words = Tokenizer.from_str(job.vocabulary.tokenizer)
-    method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum(), words)
+    counted = Counted(torch.tensor(job.vocabulary.counts, dtype=torch.float64), job.vocabulary.ends)
+    method = Method(job.recipe, job.vocabulary.size, ready, counts / counts.sum(), words, counted=counted)
     if training.start != "fresh":
         _take_over(method, job.vocabulary, training.start)
     return method.to(torch.float64) if training.precision == "fp64" else method
@@ -155,6 +157,7 @@ def _take_over(method: Method, vocabulary: Vocabulary, folder: str) -> None:
         method.towers.load_state_dict(model.method.towers.state_dict())
         method.contexts.load_state_dict(model.method.contexts.state_dict())
         method.similarities.load_state_dict(model.method.similarities.state_dict())
+        method.told.load_state_dict(model.method.told.state_dict())
         method.start_queues()  # a slow encoder starts as the one that was loaded
     except RuntimeError as error:
         cause = " ".join(line.strip() for line in str(error).splitlines()[:2])
@@ -183,7 +186,8 @@ class Run:
         self.method = build(job).to(world.device).train()
         self.parameters = list(trainable(self.method))
         self.optimizer = optimizer(self.parameters, training)
-        self.setup = Setup(training.seed, job.recipe.batches.lane_rows, training.precision, training.cached)
+        lanes = job.recipe.batches.lane_rows
+        self.setup = Setup(training.seed, lanes, training.precision, training.cached, training.lazy)
         self._open = (0, epochs(0))
         self.best: Best | None = None
         self.state = State(steps=steps(training, self._open[1].batches))

@@ -30,10 +30,15 @@ class VocabularyError(MendableError, ValueError):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A pinned tokenizer, and how often each of its entries stands in a sample of the corpus that it was pinned on."""
+    """
+    A pinned tokenizer, and how often each of its entries stands in a sample of the corpus that it was pinned on.
+
+    `texts` is the sample's number of sentences; 0: it was not kept.
+    """
 
     tokenizer: str
     counts: tuple[int, ...]
+    texts: int = 0
 
     @property
     def size(self) -> int:
@@ -41,9 +46,14 @@ class Vocabulary:
         return len(self.counts)
 
     @property
+    def ends(self) -> float:
+        """Sentences of the sample; of a vocabulary that did not keep their number, one of twenty words each."""
+        return self.texts or sum(self.counts) / 20
+
+    @property
     def digest(self) -> str:
         """Names the vocabulary in keys."""
-        return digest(self.tokenizer, list(self.counts))
+        return digest(self.tokenizer, list(self.counts), *([self.texts] if self.texts else []))
 
     def words(self) -> dict[str, int]:
         """Entry and number."""
@@ -70,10 +80,12 @@ def pinned(
     if record is None:
         tokenizer = ready or train(lambda: _sample(store, sentences, settings.sample), settings)
         counts = count(_sample(store, sentences, COUNTED), tokenizer)
-        store.create(name, {"tokenizer": tokenizer, "counts": counts, "made_from": [piece.key for piece in sentences]})
+        texts = sum(map(len, _sample(store, sentences, COUNTED)))
+        made_from = [piece.key for piece in sentences]
+        store.create(name, {"tokenizer": tokenizer, "counts": counts, "texts": texts, "made_from": made_from})
         record = store.get(name)
         assert record is not None
-    return Vocabulary(record["tokenizer"], tuple(record["counts"]))
+    return Vocabulary(record["tokenizer"], tuple(record["counts"]), record.get("texts", 0))
 
 
 def saved(path: str) -> str:

@@ -10,6 +10,7 @@ from models.hyperbolic import riemannian_factor
 from models.method import CELLS, Method, resolve
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
+from models.scorers import SCORERS
 from models.step import Batch, Setup, World, step_gradient, trainable
 
 VOCABULARY = 12
@@ -18,6 +19,9 @@ SMALL = {
     "gru": ["encoder.width=6", "encoder.word_width=5"],
     "ngram": [],
     "projection": ["encoder.width=6", "encoder.table='ready'", "encoder.scale=0.3"],
+    "log-bilinear": ["encoder.word_width=5"],
+    "nplm": ["encoder.word_width=5", "encoder.hidden=6"],
+    "table": ["encoder.width=6", "encoder.subsample=0", "encoder.initial=6"],
 }
 READY = torch.linspace(-1, 1, VOCABULARY * 5).view(VOCABULARY, 5)
 
@@ -67,9 +71,10 @@ def run(method, steps):
     moving = list(trainable(method))
     optimize, losses = optimizer(moving, training), []
     kind = method.recipe.pairs.kind
-    batch = eight_texts() if kind == "neighbours" else drawn_examples(torch.Generator().manual_seed(0), kind, 14)
+    ready = kind == "neighbours" or method.recipe.encoder.kind in SCORERS
+    batch = eight_texts() if ready else drawn_examples(torch.Generator().manual_seed(0), kind, 14)
     for number in range(steps):
-        losses.append(step_gradient(method.train(), batch, number, Setup(0, 3), World()))
+        losses.append(step_gradient(method.train(), batch, number, Setup(0, 3, lazy=training.lazy), World()))
         method.on_gradient()
         clip(moving, training)
         optimize.step()
@@ -104,10 +109,13 @@ def test_a_resolved_recipe_says_every_option(name):
             "other-view": {"hard", "log_alpha", "queue", "momentum"},
             "own": {"choose", "count"},
         }
+        of_kind |= {"vocabulary": set(), "noise": {"count", "power", "shared", "drawn", "correct"}}
         assert of_kind[term.candidates and term.candidates.kind] <= set(
             term.candidates.options if term.candidates else ()
         )
     of_kinds = {"transformer": {"path", "pooling", "head", "width", "dropout"}, "ngram": {"order", "smoothing"}}
+    of_kinds |= {"table": {"width", "window", "table"}}
+    of_kinds |= {kind: {"order", "word_width", "initial"} for kind in ("nplm", "log-bilinear")}
     of_encoder = of_kinds.get(recipe.encoder.kind, {"table", "width", "dropout"})
     assert of_encoder <= {*recipe.encoder.options, *recipe.encoder.own.get("f", {})}
     assert recipe.readout.towers

@@ -82,7 +82,7 @@ def test_a_model_of_vectors_predicts_no_words(folder, tmp_path):
     words = (folder / "tokenizer.json").read_text()
     save(tmp_path / "bag", Method(resolve(parse(tree)), len(WORDS)), words, {}, "# card")
     assert load(tmp_path / "bag").word_counts is None
-    with pytest.raises(FolderError, match="recipe tiny gives vectors and predicts no words"):
+    with pytest.raises(FolderError, match="model of recipe tiny tells no next word"):
         load(tmp_path / "bag").token_scores(["the cat"])
 
 
