@@ -122,7 +122,7 @@ class Road:
         if made_of and made_of.reads_words:
             made_of = replace(made_of, tokenizer=_tokenizer_name(self.vocabulary(sentences)))
         held_out = batches.held_out(self.store, sentences.pieces)
-        ahead = max(term.ahead for term in self.recipe.terms)
+        ahead = max((term.ahead for term in self.recipe.terms), default=0)
         return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead)
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:
