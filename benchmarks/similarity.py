@@ -10,11 +10,14 @@ a run under STORE/similarity; --table prints them all.
 
 import argparse
 import json
+import math
 import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -74,8 +77,8 @@ def main() -> None:
     if not options.table:
         make_data(options.data, place)
         base = trained_base(options, place)
-        for seed in SEEDS[: options.seeds]:
-            for run in (*UNSUPERVISED, *SUPERVISED, *CLAIMS):
+        for runs in ((*UNSUPERVISED, *SUPERVISED), CLAIMS):
+            for seed, run in product(SEEDS[: options.seeds], runs):
                 if options.only in run.name:
                     one(options, place, run, seed, base)
     print(table(place))
@@ -140,9 +143,9 @@ def write(path: Path, columns: dict[str, list[str]]) -> None:
     pl.DataFrame(columns).write_csv(path, separator="\t", quote_style="never")
 
 
-def evaluations(place: Path) -> str:
-    """All rated sets, as a setting."""
-    entries = ", ".join(f'{{kind="sts", path="{place / name}.tsv"}}' for name in SETS)
+def evaluations(place: Path, sets: Iterable[str]) -> str:
+    """Rated sets, as a setting."""
+    entries = ", ".join(f'{{kind="sts", path="{place / name}.tsv"}}' for name in sets)
     return f"evaluation=[{entries}]"
 
 
@@ -176,7 +179,8 @@ def one(options: argparse.Namespace, place: Path, run: Run, seed: int, base: str
     """A run of the table with one seed."""
     shared = [f"encoder.path={base}", f"training.steps={options.steps}", *run.settings]
     shared.append(f"training.rate={RATES.get(run.recipe, RATE)}")
-    shared += [f"training.seed={seed}", "training.warmup=0.1", watch(place, options.steps)]
+    shared += [f"training.seed={seed}", "training.warmup=0.1"]
+    shared += [] if run in CLAIMS else [watch(place, options.steps)]
     if run.labelled:
         given = ['corpus.texts=["premise","hypothesis"]', "corpus.label=label", "corpus.held_out=0"]
         retrain(options, place, run.name, run.recipe, place / "nli.tsv", [*shared, *given], seed)
@@ -206,7 +210,8 @@ def retrain(
             return dict(found)
     command = [sys.executable, "-m", "flows", "retrain", recipe, "--corpus", str(corpus), "--store", str(options.store)]
     command += ["--workers", str(options.workers), "--json"]
-    for setting in (*settings, evaluations(place)):
+    claim = name in {run.name for run in CLAIMS}  # what a claim asks is asked of one set, and of the last step
+    for setting in (*settings, evaluations(place, SETS[:1] if claim else SETS)):
         command += ["--set", setting]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     result = json.loads(done.stdout.strip().splitlines()[-1]) | {"settings": settings, "name": name, "seed": seed}
@@ -223,7 +228,7 @@ def figures(result: dict[str, Any]) -> dict[str, float]:
     that differ in one thing have all taken equally many steps.
     """
     scores, training = result["scores"], result["training"]
-    found = {name: scores[f"sts.{name}.spearman"] for name in SETS}
+    found = {name: scores.get(f"sts.{name}.spearman", float("nan")) for name in SETS}
     found["sts12-16"] = statistics.mean(found[f"sts{year}"] for year in range(12, 17))
     last = (training.get("watched") or [scores])[-1]
     found |= {f"last {name}": last[f"sts.stsb-dev.{name}"] for name in ("spearman", "length_bias", "random_cosine")}
@@ -249,7 +254,9 @@ def table(place: Path) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """Mean and range."""
+    """Mean and range; a dash for what was not measured."""
+    if any(map(math.isnan, values)):
+        return "-"
     mean = statistics.mean(values)
     shown = f"{mean:.2f}" if abs(mean) < 1000 else f"{mean:.0f}"
     return shown if len(values) == 1 else f"{shown} ({min(values):.2f} to {max(values):.2f})"
