@@ -169,7 +169,7 @@ class Model:
     def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
         ids_LT, length_L = _padded(ids)
         device = next(self.method.parameters()).device
-        return self.method.readout(ids_LT.to(device), length_L.to(device)).cpu().numpy()
+        return self.method.readout(ids_LT.to(device), length_L.to(device)).float().cpu().numpy()
 
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ ends the same whether anybody looks at it or not, unless it is to end with its b
 import polars as pl
 import torch
 
-from models.folder import ready
+from models.folder import Model, ready
 from models.parts import bind
 from models.recipe import Watch
 from models.trouble import MendableError
@@ -27,7 +27,8 @@ class Watcher:
 
     def __init__(self, run: Run) -> None:
         self.run, self.watch = run, run.job.recipe.watch
-        self._held_out: pl.DataFrame | None = None
+        self._model: Model | None = None
+        self._held_out = pl.DataFrame()
 
     def __call__(self) -> None:
         """
@@ -50,17 +51,19 @@ class Watcher:
             self.run.best = Best(state.step, found[self.watch.best], weights)
 
     def _measured(self) -> dict[str, float]:
-        """Figures of the model as it is."""
-        method, random = self.run.method, torch.get_rng_state()
-        if self._held_out is None:
-            self._held_out = held_out(self.run.job)
+        """Figures of the model as it is, in the precision that it trains in."""
+        run, random = self.run, torch.get_rng_state()
+        if self._model is None:  # made once: a large vocabulary takes seconds to read
+            self._model = ready(run.method, run.job.vocabulary.tokenizer, {})
+            self._held_out = held_out(run.job)
+        run.method.eval()
         try:
-            model = ready(method, self.run.job.vocabulary.tokenizer, {})
             choices = [completed(choice, "watch.evaluation") for choice in self.watch.evaluation]
-            scores = [bind(EVALUATIONS, choice)(model, self._held_out) for choice in choices]
+            with run.setup.autocast(run.world.device):
+                scores = [bind(EVALUATIONS, choice)(self._model, self._held_out) for choice in choices]
             return {name: value for score in scores for name, value in score.figures.items()}
         finally:
-            method.train()
+            run.method.train()
             torch.set_rng_state(random)
 
 
