@@ -20,8 +20,8 @@ from pathlib import Path
 import polars as pl
 import psutil
 
-from models.method import resolve
 from models.recipe import load
+from models.resolving import resolve
 from pipeline.cluster import map_shards, processors, session, start
 from pipeline.road import Road
 from pipeline.store import Store

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from data_stages import idle, peak_megabytes, tree_megabytes
 
-from models.method import resolve
 from models.ngram import Ngram
 from models.recipe import load
+from models.resolving import resolve
 from pipeline import batches, ngrams
 from pipeline.cluster import map_shards, processors, session, start
 from pipeline.road import Road

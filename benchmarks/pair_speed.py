@@ -27,9 +27,10 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from models.candidates import Rows
-from models.method import Method, resolve
+from models.method import Method
 from models.optimizer import optimizer
 from models.recipe import load
+from models.resolving import resolve
 from models.step import Batch, Setup, World, step_gradient, trainable
 
 Step = Callable[[], float]

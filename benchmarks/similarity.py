@@ -24,7 +24,7 @@ from typing import Any
 import polars as pl
 
 from models.folder import load
-from pipeline.evaluate import sts
+from pipeline.evaluations.sts import sts
 
 BASE_STEPS = 3_000  # 33 minutes of two processors with nothing else to do
 RATES = {"promptbert": 3e-5, "simcse-sup": 1e-4, "promptbert-sup": 1e-4}  # chosen on STS-B dev with one seed, of

@@ -13,10 +13,11 @@ import time
 import torch
 
 from models.candidates import Rows
-from models.method import Method, resolve
+from models.method import Method
 from models.noise import Counted
 from models.optimizer import optimizer
 from models.recipe import load
+from models.resolving import resolve
 from models.step import Batch, Setup, World, step_gradient, trainable
 
 SIZES = (5_000, 20_000, 80_000)

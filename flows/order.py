@@ -12,9 +12,10 @@ import torch
 
 from models.export import BODY
 from models.folder import WEIGHTS
-from models.method import Method, resolve
+from models.method import Method
 from models.pretrained import LEARNED, MissingModelError, check_weights, local
 from models.recipe import Recipe, RecipeError, digest, load
+from models.resolving import resolve
 from pipeline import evaluate, examples, register, word_vectors
 from pipeline.road import Road
 from pipeline.store import Store, StoreError

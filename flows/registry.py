@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from models.folder import RECIPE, FolderError, Model, load
+from models.folder import RECIPE, load
+from models.model import Model
+from models.trouble import FolderError
 from pipeline import settings  # noqa: F401
 from pipeline.cluster import scratch
 

@@ -5,6 +5,13 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from models.lookup import Encoder
+from models.masked import LANE_OBJECTIVES
+from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES, Counted, NoiseWords, Unnormalised
+from models.recipe import RecipeError, Term
+from models.scorers import SCORERS, Scorer
+from models.telling import Telling, counts
+
 
 class Drawn(Protocol):
     """What a lane is to tell."""
@@ -45,3 +52,50 @@ class LaneTerm:
     objective: LaneObjective
     weight: float
     mean: bool
+
+
+def in_lane(term: Term) -> bool:
+    """Whether a term needs nothing beyond a lane: masked words, or words told from windows."""
+    return term.candidates is None or term.candidates.kind in WORD_CANDIDATES
+
+
+def lane_term(term: Term, encoder: Encoder, other: Encoder, kind: str, counted: Counted) -> LaneTerm:
+    """
+    A recipe's term that needs nothing beyond a lane, its parts bound.
+
+    Args:
+        encoder, other: the towers of the term's anchors and candidates.
+        kind: of the encoder, as the recipe names it.
+        counted: the corpus, for noise.
+    Raises:
+        RecipeError: words are told, and the encoder is no scorer.
+        ValueError: parts that do not go together.
+    """
+    objective: LaneObjective
+    if term.candidates is None:
+        objective = LANE_OBJECTIVES[term.objective.kind](**term.objective.options)
+    else:
+        objective = _telling(term, encoder, other, kind, counted)
+    return LaneTerm(term.anchor, term.candidate, objective, term.weight, term.reduce == "mean")
+
+
+def _telling(term: Term, encoder: Encoder, other: Encoder, kind: str, counted: Counted) -> Telling:
+    """Words told by a scorer; where noise is corrected for, scores start as log shares, so that Z starts near 1."""
+    assert term.candidates and term.similarity
+    if not isinstance(encoder, Scorer) or not isinstance(other, Scorer):
+        raise RecipeError(
+            f"candidates.kind = {term.candidates.kind} wants encoder.kind = {', '.join(SCORERS)}; "
+            f"this encoder is {kind}"
+        )
+    candidates = WORD_CANDIDATES[term.candidates.kind](**term.candidates.options)
+    objective = WORD_OBJECTIVES[term.objective.kind](**term.objective.options)
+    contexts = len(encoder.words.weight)
+    if isinstance(objective, Unnormalised) and objective.log_z == "per-context":
+        encoder.check_context()
+    count_V = counts(counted, other.ends)
+    if isinstance(candidates, NoiseWords) and candidates.correct:
+        times_V = count_V.clamp(min=1)
+        other.start_at((times_V / times_V.sum()).log())
+    # Where all words are candidates the gradient has every row.
+    other.outputs.sparse = other.outputs.sparse and isinstance(candidates, NoiseWords)
+    return Telling(candidates, objective, count_V, contexts, term.similarity.options["temperature"])

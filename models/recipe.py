@@ -2,7 +2,7 @@
 A recipe: everything that decides what is trained, read once from TOML into frozen models.
 
 Unknown keys and names are refused and the known ones listed. This file imports no torch, so that data workers can read
-a recipe cheaply; names of parts (`similarity.kind` and the like) are checked by `models.method.resolve`.
+a recipe cheaply; names of parts (`similarity.kind` and the like) are checked by `models.resolving.resolve`.
 """
 
 import hashlib

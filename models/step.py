@@ -22,8 +22,9 @@ from torch import Tensor
 
 from models.candidates import FILLER, Rows
 from models.lookup import Encoder
-from models.method import CELLS, Method, Summand
+from models.method import Method
 from models.rowwise import summed_rows
+from models.summand import CELLS, Summand
 
 CPU = torch.device("cpu")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from models.folder import Model, load
+from models.folder import load
+from models.model import Model
 from pipeline.cluster import Progress, processors, scratch, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.store import Piece, Store

@@ -11,7 +11,8 @@ import polars as pl
 from models.parts import bind
 from models.recipe import Choice
 from pipeline.embed import matrix, opened
-from pipeline.evaluate import EVALUATIONS, Scores, completed, given
+from pipeline.evaluate import EVALUATIONS, completed, given
+from pipeline.evaluations.scores import Scores
 from pipeline.manifest import Manifest
 from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import PREDICTIONS, RANKINGS, SCORES, SIMILARITIES, Table

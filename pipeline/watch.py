@@ -8,7 +8,7 @@ ends the same whether anybody looks at it or not, unless it is to end with its b
 import polars as pl
 import torch
 
-from models.folder import Model, ready
+from models.model import Model, ready
 from models.parts import bind
 from models.recipe import Watch
 from models.trouble import MendableError

@@ -3,6 +3,7 @@ Ready-made word vectors: a file with a word and its numbers in each row, in text
 word2vec does, or an installed package that carries a table of words beside their numbers.
 """
 
+import hashlib
 import importlib.metadata
 import mmap
 import re
@@ -90,6 +91,15 @@ def paths(name: str) -> list[Path]:
             f"and one of their numbers; {REMEDY}"
         )
     raise WordVectorsError(f"no such file; {REMEDY}")
+
+
+def digests(name: str) -> list[str]:
+    """Digests of the bytes of a name's files; none for no name."""
+    found = []
+    for path in paths(name) if name else []:
+        with path.open("rb") as file:
+            found.append(hashlib.file_digest(file, "sha256").hexdigest())
+    return found
 
 
 def read(name: str, vocabulary: dict[str, int]) -> "Tensor":

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BELOW = {"flows": {"pipeline", "models"}, "pipeline": {"models"}, "models": set(), "recipes": set()}
-SOURCES = [path for package in BELOW for path in sorted((ROOT / package).glob("*.py"))]
+SOURCES = [path for package in BELOW for path in sorted((ROOT / package).rglob("*.py"))]
+PIPELINE = [path for path in SOURCES if (ROOT / "pipeline") in path.parents]
 DATA = ("corpus", "sources", "pairs", "vocabulary", "batches", "store", "manifest", "cluster", "road", "tables")
 
 
@@ -26,9 +27,9 @@ def taken(tree):
     return [("." * node.level + (node.module or ""), node.lineno) for node in nodes]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_point_from_flows_to_pipeline_to_models(path):
-    package = path.parent.name
+    package = path.relative_to(ROOT).parts[0]
     assert imported(path) & set(BELOW) <= BELOW[package] | {package}
 
 
@@ -38,7 +39,7 @@ def test_the_mathematics_knows_neither_ray_nor_polars_nor_prefect_nor_mlflow(pat
     assert not (imported(path) - allowed) & {"ray", "polars", "pyarrow", "prefect", "mlflow", "obstore"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "pipeline").glob("*.py")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PIPELINE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_flows_know_prefect(path):
     assert "prefect" not in imported(path)
 

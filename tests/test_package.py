@@ -48,7 +48,8 @@ def run(installed, code):
 
 
 def test_every_source_file_and_recipe_is_in_the_wheel(installed):
-    wanted = {f"{name}/{path.name}" for name in PACKAGES for path in (ROOT / name).iterdir() if path.is_file()}
+    every = [path for name in PACKAGES for path in (ROOT / name).rglob("*") if path.is_file()]
+    wanted = {str(path.relative_to(ROOT)) for path in every if path.parent.name != "__pycache__"}
     assert {name for name in wanted if not (installed / name).is_file()} == set()
 
 
@@ -63,9 +64,7 @@ print(models.__file__, *(models.recipe.load(name).name for name in models.recipe
 
 
 def test_an_installed_wheel_resolves_a_recipe(installed):
-    code = (
-        "from models.method import resolve; from models.recipe import load; print(resolve(load('quick-thoughts')).name)"
-    )
+    code = "from models import recipe, resolving; print(resolving.resolve(recipe.load('quick-thoughts')).name)"
     assert run(installed, code) == ["quick-thoughts"]
 
 

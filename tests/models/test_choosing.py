@@ -5,8 +5,9 @@ import torch
 from tiny import WORDS, drawn_questions, questions
 
 from models.choosing import Choosing
-from models.method import Method, resolve
+from models.method import Method
 from models.recipe import load
+from models.resolving import resolve
 from models.step import Encode, Setup, World, chosen_rows, lanes, step_gradient, step_seed
 
 WAYS = ["random", "max", "mix"]

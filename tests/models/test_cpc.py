@@ -15,9 +15,10 @@ from tiny import B as G
 from torch import nn
 
 from models.candidates import FILLER, Rows, ahead, batch, scores
-from models.method import Method, resolve
+from models.method import Method
 from models.objectives import softmax
 from models.recipe import RecipeError, load, parse
+from models.resolving import resolve
 from models.similarity import Bilinear, cosine
 from models.step import Batch, Setup, World, step_gradient
 

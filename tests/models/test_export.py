@@ -16,10 +16,12 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from models import export
 from models.closing import plain, stopping
-from models.folder import RECIPE, WEIGHTS, FolderError, load, save
-from models.method import Method, resolve
+from models.folder import RECIPE, WEIGHTS, load, save
+from models.method import Method
 from models.recipe import Tokenizer as Settings
 from models.recipe import load as load_recipe
+from models.resolving import resolve
+from models.trouble import FolderError
 from models.usage import usage
 from pipeline.run import Job, build
 from pipeline.vocabulary import Vocabulary, saved, train

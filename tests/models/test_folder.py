@@ -10,10 +10,13 @@ import torch
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 
-from models.folder import CARD, LINEAGE, RECIPE, ROWS, TOKENIZER, WEIGHTS, FolderError, load, save
-from models.method import Method, resolve
+from models.folder import CARD, LINEAGE, RECIPE, TOKENIZER, WEIGHTS, load, save
+from models.method import Method
+from models.model import ROWS
 from models.recipe import load as load_recipe
+from models.resolving import resolve
 from models.similarity import SIMILARITIES
+from models.trouble import FolderError
 
 WORDS = ("<unk>", "river", "baker", "clock", "owl", "sings", "waits", "sleeps", "the", "a")
 TEXTS = ["the river waits", "a baker sings the clock", "owl", "the the the owl sleeps", "river clock baker"]

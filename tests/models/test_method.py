@@ -7,11 +7,13 @@ from torch import nn
 
 from models.candidates import Rows
 from models.hyperbolic import riemannian_factor
-from models.method import CELLS, Method, resolve
+from models.method import Method
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
+from models.resolving import resolve
 from models.scorers import SCORERS
 from models.step import Batch, Setup, World, step_gradient, trainable
+from models.summand import CELLS
 
 VOCABULARY = 12
 SMALL = {

@@ -7,10 +7,13 @@ import torch
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 
-from models.folder import COUNTS, FolderError, NoVectorsError, load, save
-from models.method import Method, resolve
+from models.folder import COUNTS, load, save
+from models.method import Method
+from models.model import NoVectorsError
 from models.recipe import RecipeError, parse
 from models.recipe import load as load_recipe
+from models.resolving import resolve
+from models.trouble import FolderError
 
 WORDS = ["<unk>", "the", "cat", "sat", "ran", "a"]
 END, START = len(WORDS), len(WORDS) + 1

@@ -4,9 +4,10 @@ import pytest
 import torch
 from tiny import padded
 
-from models.method import Method, resolve
+from models.method import Method
 from models.noise import Counted, EveryWord, Normalised
 from models.recipe import RecipeError, load
+from models.resolving import resolve
 from models.scorers import NPLM, LogBilinear, Table
 from models.telling import Telling, Told
 from models.windows import Windows

@@ -14,9 +14,10 @@ import torch.multiprocessing as mp
 from tiny import NEW, A, B, drawn_examples, examples, lying_by_example, words
 
 from models.candidates import FILLER, Rows
-from models.method import Method, resolve
+from models.method import Method
 from models.optimizer import clip, optimizer
 from models.recipe import known, load
+from models.resolving import resolve
 from models.step import Batch, Encode, Setup, World, lanes, step_gradient, step_seed, trainable
 
 VOCABULARY, ROWS, STEPS, FEW = 40, 20, 20, 5

@@ -9,12 +9,14 @@ from test_folder import WORDS, words
 from tiny import padded
 
 from models.candidates import FILLER, Rows
-from models.folder import FolderError, load, save
-from models.method import Method, resolve
+from models.folder import load, save
+from models.method import Method
 from models.noise import Counted
 from models.recipe import load as load_recipe
+from models.resolving import resolve
 from models.step import Batch, Setup, World, step_gradient, trainable
 from models.telling import Telling
+from models.trouble import FolderError
 
 TEXTS = ["the river waits", "a baker sings the clock", "owl", "the the the owl sleeps", ""]
 SIZES = {

@@ -5,8 +5,9 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
 from models.candidates import FILLER, Rows
-from models.method import Method, resolve
+from models.method import Method
 from models.recipe import load
+from models.resolving import resolve
 from models.step import Batch
 
 SPECIAL = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]

@@ -9,7 +9,7 @@ import corpora
 import pytest
 from runs import SMALL, finish, job_of, new_run
 
-from models.method import resolve
+from models.resolving import resolve
 from pipeline import batches as making
 from pipeline.weights import weights
 

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.evaluate import EVALUATIONS, neighbours
+from pipeline.evaluate import EVALUATIONS
+from pipeline.evaluations.neighbours import neighbours
 from pipeline.neighbours import words
 
 SUBJECTS = ("the river", "the baker", "an old clock", "my sister", "the harbour", "a grey owl", "the teacher", "winter")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.method import resolve
 from models.recipe import Batches, RecipeError, load
+from models.resolving import resolve
 from pipeline import batches, examples, questions
 from pipeline.batches import BatchesError, Source, epoch, plan_key
 from pipeline.corpus import group

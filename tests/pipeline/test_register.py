@@ -18,8 +18,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from models.folder import load, save
-from models.method import Method, resolve
+from models.method import Method
 from models.recipe import parse
+from models.resolving import resolve
 from pipeline import register as registry
 from pipeline.register import RegistryError, check, fetch, flat, plain, register, tracking
 

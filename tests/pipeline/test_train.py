@@ -21,8 +21,8 @@ import torch
 from runs import EPOCH, STEPS, difference, finish, flat, job_of, new_run, numbers
 
 from models.folder import load
-from models.method import resolve
 from models.recipe import digest, parse
+from models.resolving import resolve
 from pipeline import batches as making
 from pipeline.run import CHECKPOINTS, NO_RESULT, STATE, WEIGHTS_VERSION, TrainingError, build, steps
 from pipeline.train import fit, precise

@@ -9,8 +9,8 @@ import torch
 from runs import finish, flat, new_run, numbers
 
 from models.folder import load as open_model
-from models.method import resolve
 from models.recipe import load
+from models.resolving import resolve
 from pipeline.road import Road
 from pipeline.run import Job, TrainingError, build, check_words
 from pipeline.store import Store

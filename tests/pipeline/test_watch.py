@@ -8,8 +8,8 @@ import torch
 from runs import flat, job_of, new_run, numbers
 
 from models.folder import load
-from models.method import resolve
 from models.recipe import Choice, RecipeError, Watch, parse
+from models.resolving import resolve
 from pipeline.run import Best
 from pipeline.store import Store
 from pipeline.watch import Watcher, WatchError, better, held_out

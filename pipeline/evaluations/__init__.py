@@ -1,0 +1,1 @@
+"""Evaluations: a function in each file, with what reads and knows the files that its options name."""
