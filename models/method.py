@@ -216,7 +216,7 @@ class Method(nn.Module):
         kept = [term for term in self.summands if term.anchor in stretch and term.candidate in stretch]
         if not kept:
             return cosine(left_MD, right_ND)
-        total = torch.zeros(len(left_MD), len(right_ND))
+        total = torch.zeros(len(left_MD), len(right_ND), device=left_MD.device)
         for term in kept:
             anchor_MD, context = left_MD[:, stretch[term.anchor]], self.context(term.anchor)
             if term.ahead and context:

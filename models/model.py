@@ -1,6 +1,7 @@
 """A trained model: texts to vectors, vectors to scores, and how likely words are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -31,11 +32,22 @@ class NoVectorsError(MendableError, ValueError):
 
 @dataclass(frozen=True)
 class Model:
-    """What a folder can do: `encode` texts to vectors, and `score` vectors in the geometry that was trained."""
+    """
+    What a folder can do: `encode` texts to vectors, and `score` vectors in the geometry that was trained.
+
+    Args:
+        rounding: entered around encoding, as autocast is; scores are in full precision.
+    """
 
     method: Method
     tokenizer: Tokenizer
     lineage: Mapping[str, Any]
+    rounding: Callable[[], AbstractContextManager[object]] = nullcontext
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.method.parameters()).device
 
     @property
     def recipe(self) -> Recipe:
@@ -85,7 +97,8 @@ class Model:
 
     def score(self, left: NDArray[np.float32], right: NDArray[np.float32]) -> NDArray[np.float32]:
         """How well right vectors answer left ones, [M, N]; larger is better."""
-        return self.method.score(torch.tensor(left), torch.tensor(right)).numpy()
+        left_MD, right_ND = (torch.tensor(side, device=self.device) for side in (left, right))
+        return self.method.score(left_MD, right_ND).cpu().numpy()
 
     def token_scores(self, texts: Sequence[str]) -> TokenScores:
         """
@@ -139,16 +152,16 @@ class Model:
     def _token_scores(self, term: LaneTerm, ids: list[list[int]], first: int) -> TokenScores:
         telling = cast(Telling, term.objective)
         encoder, other = (cast(Scorer, self.method.tower(name)) for name in (term.tower, term.candidate))
-        device = next(self.method.parameters()).device
         ids_LT, length_L = _padded(ids)
-        score_N, log_z_N = telling.scores(encoder, other, ids_LT.to(device), length_L.to(device), cells=CELLS)
+        score_N, log_z_N = telling.scores(encoder, other, ids_LT.to(self.device), length_L.to(self.device), cells=CELLS)
         text_N = np.repeat(np.arange(first, first + len(ids)), length_L.numpy() + 1)
         return TokenScores(score_N.double().cpu().numpy(), log_z_N.double().cpu().numpy(), text_N)
 
     def _encode(self, ids: list[Sequence[int]]) -> NDArray[np.float32]:
         ids_LT, length_L = _padded(ids)
-        device = next(self.method.parameters()).device
-        return self.method.readout(ids_LT.to(device), length_L.to(device)).float().cpu().numpy()
+        with self.rounding():
+            vector_ND = self.method.readout(ids_LT.to(self.device), length_L.to(self.device))
+        return vector_ND.float().cpu().numpy()
 
 
 def _check_texts(name: str, texts: Sequence[str]) -> None:

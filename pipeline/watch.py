@@ -5,6 +5,9 @@ The first worker measures, the others wait for it in the next step. Neither weig
 ends the same whether anybody looks at it or not, unless it is to end with its best step.
 """
 
+from dataclasses import replace
+from functools import partial
+
 import polars as pl
 import torch
 
@@ -51,16 +54,16 @@ class Watcher:
             self.run.best = Best(state.step, found[self.watch.best], weights)
 
     def _measured(self) -> dict[str, float]:
-        """Figures of the model as it is, in the precision that it trains in."""
+        """Figures of the model as it is, whose vectors are in the precision that it trains in."""
         run, random = self.run, torch.get_rng_state()
         if self._model is None:  # made once: a large vocabulary takes seconds to read
-            self._model = ready(run.method, run.job.vocabulary.tokenizer, {})
+            rounding = partial(run.setup.autocast, run.world.device)
+            self._model = replace(ready(run.method, run.job.vocabulary.tokenizer, {}), rounding=rounding)
             self._held_out = held_out(run.job)
         run.method.eval()
         try:
             choices = [completed(choice, "watch.evaluation") for choice in self.watch.evaluation]
-            with run.setup.autocast(run.world.device):
-                scores = [bind(EVALUATIONS, choice)(self._model, self._held_out) for choice in choices]
+            scores = [bind(EVALUATIONS, choice)(self._model, self._held_out) for choice in choices]
             return {name: value for score in scores for name, value in score.figures.items()}
         finally:
             run.method.train()

@@ -178,7 +178,8 @@ def test_tables_without_a_header_and_parallel_lines_say_the_same(tmp_path):
         (tmp_path / "lines" / name).write_text("\n".join(column) + "\n")
     plain = measure(path, columns=("question", "answer", "label"), name="x")
     beside = measure(str(tmp_path / "lines"), parallel=True, question="q", answer="a", label="l", name="x")
-    assert plain.figures == beside.figures == measure(table(tmp_path / "a.tsv"), name="x").figures
+    with_header = measure(table(tmp_path / "a.tsv"), name="x")
+    assert plain.figures == pytest.approx(beside.figures) and plain.figures == pytest.approx(with_header.figures)
     assert beside.rows["source"].unique().to_list() == ["q"]
 
 

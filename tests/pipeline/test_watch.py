@@ -1,7 +1,10 @@
 """Measures while a run trains: when, of what, and which weights it ends with."""
 
+from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -108,6 +111,21 @@ def test_a_restored_run_remembers_figures_and_best_weights(made, animals, tmp_pa
     whole = new_run(job)
     followed(whole)
     assert second.state.watched == whole.state.watched and second.best.step == whole.best.step
+
+
+def test_a_run_in_bf16_rounds_vectors_and_not_scores(made, animals):
+    job = watched(made, animals, evaluation=(animals, Choice(kind="neighbours")), steps=100)
+    training = job.recipe.training.model_copy(update={"precision": "bf16"})
+    job = type(job)(job.store, job.recipe.model_copy(update={"training": training}), job.source, job.vocabulary)
+    run = new_run(job)
+    watch = Watcher(run)
+    watch()
+    model = watch._model
+    assert run.state.watched[0][1]["neighbours.mrr"] > 0
+    left = np.linspace(0, 1, 2 * model.width, dtype=np.float32).reshape(2, -1)
+    assert model.score(left, left).dtype == np.float32
+    full = replace(model, rounding=nullcontext).encode(["the owl sleeps"])
+    assert 0 < np.abs(model.encode(["the owl sleeps"]) - full).max() < 0.05
 
 
 def test_other_workers_measure_nothing(made, animals):
