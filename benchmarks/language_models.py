@@ -1,5 +1,5 @@
 """
-Language models by noise: perplexity and log Z against the number and the kind of noise words, beside the full softmax and
+Language models by noise: perplexity and log Z against the number and kind of noise words, beside the full softmax and
 counting.
 
     python benchmarks/language_models.py --data FOLDER --store FOLDER [--seeds 3] [--table]
