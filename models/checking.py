@@ -90,6 +90,12 @@ def _check_descent(recipe: Recipe) -> None:
             f'encoder.{points[0]}.riemannian is "table" but training.optimizer is "{recipe.training.optimizer}", which '
             'divides the gradient by its own size and so undoes the factor; use "sgd"'
         )
+    released = [name for name in recipe.encoder.towers if recipe.encoder.tower(name).get("riemannian") == "reference"]
+    if released and recipe.training.lazy:
+        raise RecipeError(
+            f'encoder.{released[0]}.riemannian is "reference" but training.optimizer is "{recipe.training.optimizer}", '
+            f"and it scales whole gradients; use {recipe.training.optimizer.removeprefix('lazy-')}"
+        )
 
 
 def _check_ahead(recipe: Recipe) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from models.lookup import Dropout, Encoder, Words, real
-from models.windows import Windows, around, before, keep_chances
+from models.windows import Keep, Windows, around, before, keep_chances
 
 
 class Scorer(Encoder):
@@ -207,6 +207,7 @@ class Table(Scorer):
         width: of a vector.
         window: most places between two words; each word draws its own radius, evenly from 1 to this.
         subsample: words with a larger share of the corpus are left out at times; 0: none.
+        keep: how often such a word stays, see `windows.keep_chances`.
         initial: a new table is drawn evenly from -initial / width to initial / width.
         table: name of a ready-made table; whoever resolves it hands it over as `words`.
         frozen: the table is never trained.
@@ -228,6 +229,7 @@ class Table(Scorer):
         width: int = 100,
         window: int = 5,
         subsample: float = 1e-5,
+        keep: Keep = "paper",
         initial: float = 0.5,
         table: str = "",
         frozen: bool = False,
@@ -244,7 +246,7 @@ class Table(Scorer):
         self.words = words or Words(vocabulary, width, frozen=frozen, initial=initial / max(1, width))
         self.window, self.drop, self.width = window, Dropout(0.0, shared=False), self.words.width
         share_V = torch.zeros(vocabulary) if frequency is None else frequency
-        self.register_buffer("keep_V", keep_chances(share_V, subsample), persistent=False)
+        self.register_buffer("keep_V", keep_chances(share_V, subsample, keep), persistent=False)
 
     @property
     def outputs(self) -> Words:

@@ -159,9 +159,12 @@ def chosen_rows(encode: "Encode", every: list[Lane]) -> dict[int, Rows]:
     vectors = encode.calm(every) if looking else {}
     draw, chosen = torch.Generator(), {}
     for at, choice in choosing.items():
-        draw.manual_seed(step_seed(encode.setup.seed, encode.number, -1, 1 + at))
+        draw.manual_seed(step_seed(encode.setup.seed, encode.number, -1, 2 * at + 2))
         score_AH = _own_scores(method.summands[at], rows.to(world.device), vectors) if choice.looks(rows) else None
         chosen[at] = choice.among(rows, None if score_AH is None else score_AH.cpu(), draw).to(world.device)
+        hard_BH = chosen[at].hard_BH
+        if world.size > 1 and score_AH is not None and hard_BH is not None:
+            dist.broadcast(hard_BH, 0)  # unlike processors may round a tie differently
     return chosen
 
 
@@ -312,7 +315,11 @@ class _Own:
 
 
 def step_seed(seed: int, number: int, lane: int, turn: int = 0) -> int:
-    """A lane's random state, of each turn that it takes in a step; lane -1 is what the whole batch shares."""
+    """
+    A lane's random state, of each turn that it takes in a step; lane -1 is what the whole batch shares.
+
+    Odd turns of lane -1 are of terms that live in a lane, even ones of choices. Torch reads the low 32 bits.
+    """
     seed += turn * 0xD1B54A32D192ED03
     mixed = (seed * 0x9E3779B97F4A7C15 + number * 0xBF58476D1CE4E5B9 + (lane + 2) * 0x94D049BB133111EB) % 2**64
     return ((mixed ^ (mixed >> 31)) * 0xD6E8FEB86659FD93) % 2**63

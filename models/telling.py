@@ -76,6 +76,8 @@ class Telling(nn.Module):
         log_z = objective.log_z if isinstance(objective, Unnormalised) else "fixed"
         self.log_z = nn.Parameter(torch.zeros(())) if log_z == "global" else None
         self.log_z_of = Words(contexts, 1, initial=0.0) if log_z == "per-context" else None
+        if self.log_z_of is not None:
+            self.log_z_of.sparse = True  # as of word tables: other contexts stay as they are
 
     def draw(self, encoder: Scorer, id_LT: Tensor, length_L: Tensor, common: int) -> Told:
         """Windows and noise of a lane; noise that a batch shares comes from the seed `common`."""
@@ -144,12 +146,15 @@ class Telling(nn.Module):
             cells: pairs of context and word looked at together; it bounds the memory and changes nothing.
         Returns:
             s(w, c) less log Z as it was trained, and the exact log-sum-exp of that over the vocabulary, [N] each, nats.
+            Under a softmax log Z is part of the model: scores are log chances, and what is left of log Z is 0.
         """
         windows = encoder.windows(id_LT, length_L)
         score, log_z = [], []
         some = max(1, cells // len(other.outputs.weight))
         for input, target_P in zip(windows.input.split(some), windows.target_P.split(some), strict=True):
             score_PV = self._anchors(encoder, input) @ other.outputs.weight.T
+            if self.noise is None:
+                score_PV = score_PV.log_softmax(dim=1)
             score_PV = score_PV - self.trained_log_z(encoder, input)[:, None]
             score.append(score_PV.gather(1, target_P[:, None])[:, 0])
             log_z.append(score_PV.logsumexp(dim=1))

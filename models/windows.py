@@ -6,6 +6,7 @@ context.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -60,6 +61,9 @@ def before(id_LT: Tensor, length_L: Tensor, order: int, mark: int) -> Windows:
     return Windows(padded_LT.unfold(1, order - 1, 1)[told_LT], target_LT[told_LT])
 
 
+Keep = Literal["paper", "word2vec"]
+
+
 def around(id_LT: Tensor, length_L: Tensor, window: int, keep_V: Tensor) -> Windows:
     """
     Every word that is kept, with the kept words of its text up to r places away, r drawn evenly from 1 to `window`.
@@ -87,18 +91,21 @@ def around(id_LT: Tensor, length_L: Tensor, window: int, keep_V: Tensor) -> Wind
     return Windows(id_N, id_N[torch.cat(others)], torch.cat(anchors))
 
 
-def keep_chances(share_V: Tensor, threshold: float) -> Tensor:
+def keep_chances(share_V: Tensor, threshold: float, keep: Keep = "paper") -> Tensor:
     """
     Chance of each word to be kept where common words are left out now and then.
 
-        keep[w] = min( 1, sqrt( threshold / share[w] ) )
+        paper:     keep[w] = min( 1, sqrt( threshold / share[w] ) )
+        word2vec:  keep[w] = min( 1, sqrt( threshold / share[w] ) + threshold / share[w] )
 
     Args:
         share_V: each word's share of the corpus.
         threshold: the share from which on a word is left out at times; 0: none is.
     Source:
-        Mikolov, Sutskever, Chen, Corrado and Dean 2013, equation 5.
+        Mikolov, Sutskever, Chen, Corrado and Dean 2013, equation 5; their released code has the second form, which
+        keeps more of the words that are not much commoner than the threshold.
     """
     if threshold == 0:
         return torch.ones_like(share_V)
-    return (threshold / share_V.clamp(min=threshold)).sqrt()
+    part_V = threshold / share_V.clamp(min=threshold)
+    return part_V.sqrt() if keep == "paper" else (part_V.sqrt() + part_V).clamp(max=1)

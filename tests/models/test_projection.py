@@ -9,6 +9,8 @@ from torch import nn
 from models.hyperbolic import distances, riemannian_factor, scale_as_released
 from models.lookup import Words
 from models.projection import Projection
+from models.recipe import RecipeError, load
+from models.resolving import resolve
 from models.similarity import Energy
 
 TABLE = [[9.0, 9.0, 9.0], [1.0, 0.0, 2.0], [0.0, 1.0, -1.0], [0.5, -0.5, 0.0], [-1.0, 2.0, 0.3]]
@@ -222,3 +224,10 @@ def test_what_cannot_be_is_refused(options, message):
 def test_a_layer_from_300_to_300_and_an_energy_have_90302_weights():
     made = nn.ModuleList([Projection(7, width=300, word_width=300), Energy(widths=(300, 300))])
     assert sum(weight.numel() for weight in made.parameters() if weight.requires_grad) == 90_302
+
+
+def test_what_the_released_code_does_wants_whole_gradients():
+    settings = ["encoder.table='ready'", "encoder.frozen=false", "encoder.riemannian='reference'"]
+    settings += ["training.optimizer='lazy-adam'", "training.weight_decay=0"]
+    with pytest.raises(RecipeError, match="it scales whole gradients; use adam"):
+        resolve(load("hyperqa", settings))

@@ -208,6 +208,8 @@ def test_a_saved_model_scores_each_word_and_end_of_a_text(tmp_path, name, order)
     found = model.token_scores(TEXTS)
     assert found.text_N.tolist() == [at for at, text in enumerate(ids) for _ in range(len(text) + 1)]
     score = [(plain_scores(method, context), word) for context, word in events(ids, order)]
+    if name == "nplm":  # the softmax makes log Z part of the model
+        score = [(s.log_softmax(0), word) for s, word in score]
     assert found.score_N.tolist() == pytest.approx([s[word].item() for s, word in score], abs=1e-5)
     assert found.log_z_N.tolist() == pytest.approx([s.logsumexp(0).item() for s, _ in score], abs=1e-5)
 
@@ -254,3 +256,17 @@ def test_a_model_that_tells_no_next_word_says_so(tmp_path):
         model.token_scores(TEXTS)
     with pytest.raises(TypeError, match=r"token_scores got one text, 'river'"):
         model.log_probability("river")
+
+
+def test_under_a_softmax_a_number_on_all_scores_says_nothing(tmp_path):
+    model = saved(tmp_path / "model", "nplm")[1]
+    before = model.token_scores(TEXTS)
+    with torch.no_grad():
+        model.method.tower("f").outputs.weight[:, -1] += 5  # every word's bias
+    after = model.token_scores(TEXTS)
+    assert np.allclose(before.score_N, after.score_N, atol=1e-4) and np.allclose(after.log_z_N, 0, atol=1e-4)
+
+
+def test_a_context_that_no_batch_has_keeps_its_log_z():
+    method = method_of("nce", "terms.0.objective.log_z='per-context'")
+    assert any(table is method.lane_terms[0].objective.log_z_of.weight for table in method.by_rows())

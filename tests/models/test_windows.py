@@ -5,7 +5,7 @@ import torch
 from scipy.stats import chisquare
 from tiny import padded
 
-from models.windows import around, before
+from models.windows import around, before, keep_chances
 
 MARK = 9
 
@@ -80,3 +80,10 @@ def test_words_are_kept_as_often_as_they_should():
 def test_lanes_without_pairs_have_none(texts):
     windows = around(*padded(texts, extra=1), 5, torch.zeros(3) if len(texts[0]) == 2 else torch.ones(3))
     assert len(windows.target_P) == 0
+
+
+def test_word2vecs_code_keeps_more_of_what_is_a_little_too_common():
+    share_V = torch.tensor([1e-6, 1e-5, 2e-5, 4e-5, 1e-3], dtype=torch.float64)
+    paper, code = keep_chances(share_V, 1e-5), keep_chances(share_V, 1e-5, "word2vec")
+    assert paper.tolist() == pytest.approx([1, 1, 0.5**0.5, 0.5, 0.1])
+    assert code.tolist() == pytest.approx([1, 1, 1, 0.75, 0.11])
