@@ -1,5 +1,6 @@
 """Counting n-grams: shard by shard and merged, the same as all at once."""
 
+import time
 from collections import Counter
 
 import numpy as np
@@ -141,3 +142,29 @@ def test_the_table_says_what_its_columns_are():
     frame = counted(pl.Series([[1, 2], [2]], dtype=pl.List(pl.Int32)), 3, 9)
     assert ngrams.table(3).check(frame).columns == ["back_1", "back_2", "word", "count"]
     assert np.array_equal(frame["count"], [1, 1, 1, 1, 1])
+
+
+def tables(count, rows=3_000):
+    """So many ascending tables of pairs, cut as they are read."""
+    names, draw = columns(2)[:-1], np.random.default_rng(count)
+    for _ in range(count):
+        pairs = pl.DataFrame(dict(zip(names, draw.integers(0, 2**31, (2, rows), np.uint32), strict=True)))
+        counted = pairs.unique().sort(names).with_columns(pl.lit(1, pl.UInt64).alias(COUNT))
+        yield counted.iter_slices(100)
+
+
+def test_work_of_merging_grows_with_the_rows_and_not_with_their_square():
+    seconds = []
+    for count in (10, 40):
+        sources, start = list(tables(count)), time.process_time()
+        assert sum(map(len, merged(sources, columns(2)[:-1]))) == count * 3_000
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 8 * seconds[0]
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=9, max_size=30))
+def test_more_tables_than_are_merged_at_once_add_up_too(tables):
+    frames = [counted(pl.Series([[word] for word in table], dtype=pl.List(pl.Int32)), 1, 9) for table in tables]
+    parts = list(merged([iter([frame]) if len(frame) else iter([]) for frame in frames], ["word"]))
+    expected = Counter(word for table in tables for word in table) + Counter({9: sum(map(len, tables))})
+    assert [row for part in parts for row in part.rows()] == sorted(expected.items())
