@@ -1,5 +1,6 @@
 """Questions with their answers as examples, and batches that hold them whole."""
 
+import random
 import tempfile
 import time
 from collections.abc import Sequence
@@ -201,6 +202,14 @@ def test_no_question_with_both_kinds_of_answers_is_refused(store):
         rows(store, made_of(store, [sentences([[("Why?", ["So."], [])]])]))
 
 
+def test_questions_that_are_all_lost_to_held_out_texts_are_told_from_those_that_lack_answers(store):
+    secret, again, alone = ("Why?", ["So."], ["No."]), ("WHY", ["Yes."], ["Never."]), ("How?", ["Thus."], [])
+    with pytest.raises(
+        BatchesError, match="; 1 have no wrong answer; 1 texts stay out because they repeat held-out ones;"
+    ):
+        rows(store, made_of(store, [sentences([[secret], [again], [alone]], held_out=[0])]))
+
+
 def test_every_epoch_has_an_order_of_its_own_and_the_same_again(store, tmp_path):
     shards = [sentences([[(f"Why {n}?", ["So."], ["No.", "Yes."])] for n in range(20)])]
     made = made_of(store, shards)
@@ -263,6 +272,15 @@ def test_a_plan_holds_each_example_once_within_the_rows_and_its_length_is_of_siz
 def test_a_spare_batch_for_sixteen_is_made_by_halving_one():
     plan = questions.planned([10] * 64, 20)
     assert sorted(map(len, plan)) == [1] * 4 + [2] * 30
+
+
+def test_spare_batches_of_many_small_ones_take_a_moment():
+    draw = random.Random(0)
+    sizes = [draw.randint(2, 3) for _ in range(120_000)]
+    start = time.process_time()
+    plan = questions.planned(sizes, 5)
+    assert time.process_time() - start < 5
+    assert len(plan) > 45_000
 
 
 def test_a_question_may_come_in_a_later_bucket_than_the_rest_of_its_batch(store):
