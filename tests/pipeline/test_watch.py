@@ -19,7 +19,7 @@ from pipeline.run import Best
 from pipeline.store import Store
 from pipeline.watch import Watcher, WatchError, better, held_out
 from pipeline.watch import followed as followed_figure
-from pipeline.weights import _keep
+from pipeline.weights import _keep, unfollowed
 
 FIGURE = "sts.animals.spearman"
 TERM = {"candidates": {"kind": "batch"}, "similarity": {"kind": "dot"}, "objective": {"kind": "softmax"}}
@@ -199,6 +199,12 @@ def test_a_run_goes_on_where_the_figure_is_not_defined(made, animals):
     run = new_run(watched(made, animals, best="sts.animals.undefined", steps=100))
     followed(run)
     assert run.state.step == run.state.steps and run.best is None
+
+
+def test_a_figure_that_no_step_gave_is_told():
+    [note] = unfollowed(Watch(steps=1, best=FIGURE), None)
+    assert note == f'watch.best is "{FIGURE}", which no step gave: the weights are those of the last step'
+    assert unfollowed(Watch(steps=1, best=FIGURE), 3) == unfollowed(Watch(), None) == []
 
 
 def test_only_what_names_a_file_is_made_a_whole_path(tmp_path, monkeypatch):
