@@ -111,9 +111,17 @@ class Model:
             TypeError: not a list of texts.
         """
         _check_texts("token_scores", texts)
+        return self.score_tokens(self.tokens(texts))
+
+    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
+        """Vocabulary numbers of each text's words; texts are not cut, however long."""
+        _check_texts("tokens", texts)
         whole = Tokenizer.from_str(self.tokenizer.to_str())
         whole.no_truncation()
-        ids = [entry.ids for entry in whole.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [entry.ids for entry in whole.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def score_tokens(self, ids: list[list[int]]) -> TokenScores:
+        """As `token_scores`, of texts that are vocabulary numbers already."""
         tower = self.method.tower(self.recipe.encoder.towers[0])
         if isinstance(tower, Ngram):
             return tower.token_scores(ids)

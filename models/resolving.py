@@ -16,6 +16,8 @@ from models.similarity import SIMILARITIES
 from models.towers import ENCODERS
 from models.views import VIEWS
 
+FILES = ("path", "test", "vectors")  # options of evaluations that name files; others may be called as one is
+
 
 def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Recipe:
     """
@@ -70,7 +72,7 @@ def _watched(watch: Watch, measured: tuple[Choice, ...], whole: Callable[[str], 
     """What is measured on the way, by files that a worker finds wherever it stands."""
     if not watch.steps:
         return watch
-    put = lambda options: {k: whole(v) if isinstance(v, str) else v for k, v in options.items()}
+    put = lambda options: {k: whole(v) if k in FILES else v for k, v in options.items()}
     chosen = [Choice(kind=choice.kind, options=put(choice.options)) for choice in watch.evaluation or measured]
     return watch.model_copy(update={"evaluation": tuple(chosen)})
 

@@ -5,8 +5,9 @@ An epoch is made in two passes: every shard's documents are cut into runs of nei
 buckets, then each bucket is shuffled by runs and packed into batches of equal rows. An example, whose rows stand
 together, is a run of its own; questions with their answers are packed whole, see `pipeline.questions`. Where a method
 reads runs in order, no batch holds two runs of one document if that can be had (`pipeline.apart`). One bucket is in
-memory at a time, and one file on disk belongs to each. The order, and what augmentation draws, depends on the seed, the
-epoch and the corpus, and on nothing else.
+memory at a time, and one file on disk belongs to each. Of questions, every one's rows, place and batch are in memory
+too, and those whose batch is not whole yet. The order, and what augmentation draws, depends on the seed, the epoch, the
+corpus and how `corpus.shard_bytes` cuts it, on `batches.rows`, `run` and `bucket_rows`, and on nothing else.
 """
 
 import shutil
@@ -115,7 +116,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
         ) as buckets,
     ):
         if asks:
-            _write_questions(buckets, drawn, settings.rows, writer)
+            _write_questions(buckets, drawn, settings.rows, writer, counts)
         else:
             left = pl.DataFrame()
             for bucket in buckets:
@@ -142,16 +143,25 @@ def _far_enough(piece: Piece, ahead: int) -> Piece:
     return piece
 
 
-def _write_questions(buckets: Iterator[pl.DataFrame], drawn: list[pl.DataFrame], rows: int, writer: "_Writer") -> None:
+def _write_questions(
+    buckets: Iterator[pl.DataFrame],
+    drawn: list[pl.DataFrame],
+    rows: int,
+    writer: "_Writer",
+    counts: Mapping[str, int],
+) -> None:
     """
     Args:
-        drawn: bucket, order and rows of each question, there once the first bucket is.
+        drawn, counts: bucket, order and rows of each question, and why texts are left out; there once the first bucket
+            is.
     """
     first = next(buckets, None)
     if first is None:
-        raise BatchesError(
-            "no training question has both a right and a wrong answer; give more questions, or answers of both kinds"
-        )
+        why = [f"{times} have no {kind} answer" for kind in ("right", "wrong") if (times := counts.get(f"no_{kind}"))]
+        if repeats := counts["repeats_of_held_out"]:
+            why.append(f"{repeats} texts stay out because they repeat held-out ones")
+        remedy = "give more questions, or answers of both kinds"
+        raise BatchesError("; ".join(["no training question has both a right and a wrong answer", *why, remedy]))
     size_E = pl.concat(drawn).sort("bucket", "order", maintain_order=True)["size"].to_numpy()
     if size_E.max() > rows:
         raise BatchesError(

@@ -1,5 +1,6 @@
 """A model and sentences become vectors, shard by shard; the `vectors` stage."""
 
+import json
 import os
 import tempfile
 import time
@@ -10,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from models.folder import load
+from models.folder import RECIPE, load
 from models.model import Model
+from models.recipe import parse
 from pipeline.cluster import Progress, processors, scratch, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.store import Piece, Store
@@ -52,8 +54,8 @@ def make_vectors(store: Store, key: str, item: Texts) -> Piece:
     started = time.time()
     rows = store.read(item.sentences, ["held_out", "document", "text"]).with_row_index("row")
     rows = rows if item.upto is None else rows.filter(pl.col("held_out") & (pl.col("document") <= item.upto))
-    model, texts = opened(store.root, item.folder), rows["text"].to_list()
-    vectors = model.encode(texts) if model.width else np.zeros((len(texts), 0), np.float32)  # counts have none
+    none, texts = _counting(store, item.folder), rows["text"].to_list()
+    vectors = np.zeros((len(texts), 0), np.float32) if none else opened(store.root, item.folder).encode(texts)
     frame = rows.select(pl.col("row").cast(pl.UInt32)).with_columns(vector=listed(vectors))
     return store.write(VECTORS, key, frame, started=started, inputs=(item.sentences.key,))
 
@@ -67,6 +69,13 @@ def matrix(column: pl.Series) -> np.ndarray:
     """A column of lists of one length as [N, D] float32."""
     width = len(column[0]) if len(column) else 0
     return column.explode().to_numpy().reshape(len(column), width).astype(np.float32, copy=False)
+
+
+def _counting(store: Store, folder: str) -> bool:
+    """Whether a model counts and has no vectors. Its recipe alone tells; its counts are large."""
+    file = Path(folder) / RECIPE
+    said = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else store.get(f"{folder}/{RECIPE}")
+    return said is not None and parse(said).counting
 
 
 @lru_cache(maxsize=1)

@@ -14,9 +14,8 @@ from models.parts import complete
 from models.recipe import Choice, Recipe, RecipeError, digest
 from models.tokens_scored import PREDICTING
 from models.trouble import MendableError
-from pipeline import ranked, table_files
 from pipeline.evaluations import neighbours, perplexity, probe, ranking, sts, words
-from pipeline.evaluations.scores import Scores
+from pipeline.evaluations.scores import Scores, called
 
 
 def completed(choice: Choice, where: str = "evaluation") -> Choice:
@@ -34,12 +33,13 @@ def check(evaluations: Sequence[Choice], where: str = "evaluation") -> None:
     names: dict[tuple[str, str], int] = {}
     for number, choice in enumerate(evaluations):
         options = completed(choice, f"{where}.{number}").options
+        name = _named(options, f"{where}.{number}") if choice.kind in GIVEN else ""
+        if (first := names.setdefault((choice.kind, name), number)) != number:
+            both = f"{where}.{first} and {where}.{number} are both"
+            if not name:
+                raise RecipeError(f"{both} {choice.kind}, whose figures have one name; take one of them out")
+            raise RecipeError(f'{both} called "{name}"; give one of them another name')
         if choice.kind in GIVEN:
-            name = _named(options, f"{where}.{number}")
-            if (first := names.setdefault((choice.kind, name), number)) != number:
-                raise RecipeError(
-                    f'{where}.{first} and {where}.{number} are both called "{name}"; give one of them another name'
-                )
             try:
                 GIVEN[choice.kind].read(options)
             except MendableError as error:
@@ -51,7 +51,8 @@ def fits(recipe: Recipe) -> None:
     Find before anything is trained what the model will not be able to do.
 
     Raises:
-        RecipeError: an evaluation of vectors where there are none, or of predicted words where none are.
+        RecipeError: an evaluation of vectors where there are none, of predicted words where none are, or
+            of held-out questions where the corpus has none.
     """
     kind = recipe.encoder.kind
     named = [(f"evaluation.{number}", choice) for number, choice in enumerate(recipe.evaluation)]
@@ -62,13 +63,21 @@ def fits(recipe: Recipe) -> None:
             raise RecipeError(f"{where} predicts no words; kinds that do: {', '.join(sorted(PREDICTING))}")
         if choice.kind != "perplexity" and recipe.counting:
             raise RecipeError(f"{where} has no vectors; what it can be asked: perplexity")
+        if choice.kind == "ranking" and not choice.options.get("path") and not recipe.corpus.asks:
+            raise RecipeError(
+                f'{place}.kind is "ranking" without a path, but the corpus has no questions: corpus.labels is '
+                f'"{recipe.corpus.labels}"; give {place}.path, or a corpus with corpus.labels = "right"'
+            )
 
 
 def _named(options: Mapping[str, Any], where: str) -> str:
-    name = options["name"] or table_files.name(options["path"]) or ranked.HELD_OUT
+    try:
+        name = called(options["path"], options["name"])
+    except MendableError as error:
+        raise RecipeError(f"{where}: {error}") from None
     if not re.fullmatch(r"[\w-]+", name):
         raise RecipeError(f'{where}.name is "{name}"; should be letters, digits, "_" or "-", as in name = "stsb-dev"')
-    return str(name)
+    return name
 
 
 def given(evaluations: Sequence[Choice]) -> list[str]:

@@ -25,6 +25,7 @@ from pipeline.tables import Column, Table
 
 COUNTS_VERSION = 1
 LEAST = 1_000  # rows that are read of a piece at once, at least
+SIDES = 8  # tables that are merged at once: each block looks at all of them
 U32, U64 = pl.UInt32(), pl.UInt64()
 
 
@@ -113,8 +114,15 @@ def merged(sources: Sequence[Iterator[pl.DataFrame]], names: list[str]) -> Itera
     """
     Rows of several ascending tables as one ascending table, equal n-grams added up, some rows at a time.
 
-    What is read of each reaches to some n-gram; up to the least of those, nothing more can come.
+    Many are merged in a tree, a few at a time, so that the work grows with their rows and hardly with their number.
     """
+    while len(sources) > SIDES:
+        sources = [_beside(sources[at : at + SIDES], names) for at in range(0, len(sources), SIDES)]
+    return _beside(sources, names)
+
+
+def _beside(sources: Sequence[Iterator[pl.DataFrame]], names: list[str]) -> Iterator[pl.DataFrame]:
+    """What is read of each table reaches to some n-gram; up to the least of those, nothing more can come."""
     waiting = {number: frame for number, source in enumerate(sources) if (frame := next(source, None)) is not None}
     while waiting:
         ends = pl.concat([frame.select(names).tail(1) for frame in waiting.values()])

@@ -16,7 +16,6 @@ from pipeline import files, table_files
 from pipeline.shard import SourceError
 from pipeline.vocabulary import unknown
 
-HELD_OUT = "held-out"
 MUCH = 0.5  # share of unknown words above which figures say little
 
 
@@ -29,7 +28,7 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def figures(scored: TokenScores, tokenizer: Tokenizer, texts: list[str], word_counts: np.ndarray | None) -> Found:
+def figures(scored: TokenScores, ids: list[list[int]], lacking: int, word_counts: np.ndarray | None) -> Found:
     """
     Perplexity, exp of the mean of -log p over predicted tokens, of which each text's end is one.
 
@@ -39,13 +38,14 @@ def figures(scored: TokenScores, tokenizer: Tokenizer, texts: list[str], word_co
     of single words, which no model that reads what is before a word should exceed.
 
     Args:
+        scored, ids: what a model says of texts, and these as the vocabulary numbers that it was asked of.
+        lacking: the number of what the vocabulary lacks.
         word_counts: how often each word was predicted in training, the end symbol last; None: no such baseline.
     Returns:
         A perplexity that is infinite is left out, with a note.
     """
-    ids = [entry.ids for entry in tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
     word_N = np.array([word for text in ids for word in text], dtype=np.int64)
-    share = float((word_N == unknown(tokenizer)).mean()) if len(word_N) else 0.0
+    share = float((word_N == lacking).mean()) if len(word_N) else 0.0
     found = Found(counts={"tokens": len(scored.score_N), "unseen": int(np.isneginf(scored.log_p()).sum())})
     for name, log_N in (("normalised", scored.log_p()), ("as_trained", scored.score_N)):
         if np.isfinite(log_N).all():
@@ -58,7 +58,7 @@ def figures(scored: TokenScores, tokenizer: Tokenizer, texts: list[str], word_co
     found.values |= {"log_z_mean": float(scored.log_z_N.mean()), "log_z_spread": float(scored.log_z_N.std())}
     found.values["unknown_share"] = share
     if word_counts is not None:
-        end_T = np.full(len(texts), len(word_counts) - 1)
+        end_T = np.full(len(ids), len(word_counts) - 1)
         p_V = (word_counts + 1) / (word_counts.sum() + len(word_counts))
         found.values["unigram.normalised"] = float(np.exp(-np.log(p_V[np.concatenate([word_N, end_T])]).mean()))
     if share > MUCH:
@@ -104,6 +104,12 @@ def digests(path: str) -> list[str]:
 def _plain(path: str) -> list[files.File]:
     _, found = files.listing(path)
     plain = [file for file in found if file.kind == "text"]
+    tables = [file for file in found if file.kind in table_files.KINDS]
+    if plain and tables:
+        raise SourceError(
+            f"{path}: text, as {plain[0].relative}, beside tables, as {tables[0].relative}; give files of one kind, as "
+            "with a glob"
+        )
     if refused := [file for file in plain if file.refused]:
         raise SourceError(f"{refused[0].relative}: {refused[0].refused}")
     return plain

@@ -6,6 +6,7 @@ room for stands in another one; the rest is filled up. Every epoch has equally m
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappush, heapreplace
 
 import numpy as np
 import polars as pl
@@ -158,11 +159,15 @@ def planned(sizes: Sequence[int], rows: int) -> list[list[int]]:
     if len(found) > wanted:
         found = _best_fit(sizes, range(len(sizes)), rows)
     found = [sorted(members) for members in (found if len(found) <= wanted else tightest)]
+    longest = [(-len(members), number) for number, members in enumerate(found)]
+    heapify(longest)
     while len(found) < wanted:
-        most = max(range(len(found)), key=lambda number: len(found[number]))
+        most = longest[0][1]
         half = len(found[most]) // 2
         found += [found[most][half:]]
         found[most] = found[most][:half]
+        heapreplace(longest, (-half, most))
+        heappush(longest, (-len(found[-1]), len(found) - 1))
     return sorted(found, key=lambda members: members[-1])
 
 

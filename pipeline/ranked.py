@@ -13,6 +13,7 @@ import polars as pl
 
 from pipeline import table_files
 from pipeline.corpus import group
+from pipeline.judged import RIGHT
 from pipeline.metrics import bootstrap_difference
 from pipeline.neighbours import words
 from pipeline.probe import Words, word_means
@@ -21,9 +22,7 @@ from pipeline.shard import SourceError
 from pipeline.table_files import Row
 from pipeline.tables import RANKINGS
 
-LABELS = {"1": 1, "1.0": 1, "0": 0, "0.0": 0}
 SCHEMA = {"source": pl.String, "row": pl.UInt64, "question": pl.String, "answer": pl.String, "label": pl.UInt8}
-HELD_OUT = "held-out"
 COUNTS = ("questions", "none_right", "all_right")
 SIDES = {"model": "", "bm25": "bm25.", "vectors": "vectors."}  # columns of table `rankings`, and their figures
 
@@ -111,7 +110,7 @@ def _numbered(frame: pl.DataFrame, question: pl.Series) -> pl.DataFrame:
 
 def _label(row: Row, column: str) -> int:
     value: Any = row.values[column]
-    known = LABELS.get(value.strip()) if isinstance(value, str) else value if value in (0, 1) else None
+    known = RIGHT.get(value.strip()) if isinstance(value, str) else value if value in (0, 1) else None
     if known is None:
         raise SourceError(
             f"{row.place}: {column} is {value!r}, should be 1 for a right answer or 0 for a wrong one; mend it, or "
@@ -233,7 +232,8 @@ def norms(found: Judged, vector_ND: np.ndarray) -> dict[str, float]:
     """Mean length of the vectors of `found.texts` that are questions, and of those that are answers."""
     length_N = np.linalg.norm(vector_ND.astype(np.float64), axis=1)
     place = {text: at for at, text in enumerate(found.texts)}
-    mean = lambda side: float(length_N[[place[text] for text in found.answers[side].unique()]].mean())
+    once = lambda side: found.answers[side].unique(maintain_order=True)
+    mean = lambda side: float(length_N[[place[text] for text in once(side)]].mean())
     return {f"{side}_norm": mean(side) for side in ("question", "answer")}
 
 

@@ -8,7 +8,6 @@ number counts against the scorer too. Every measure looks at the same ordered li
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import comb
 from typing import Literal, get_args
 
 import numpy as np
@@ -192,7 +191,10 @@ def _chance(size: int, right: int) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     harmonic = sum(1 / place for place in range(1, size + 1))
     precision = (harmonic + (right - 1) * (size - harmonic) / max(1, size - 1)) / size
-    first = sum(comb(size - place, right - 1) / place for place in range(1, size - right + 2)) / comb(size, right)
+    first, here = 0.0, right / size  # C(N - k, R - 1) / C(N, R), from one k to the next by its factors
+    for place in range(1, size - right + 2):
+        first += here / place
+        here *= (size - place - right + 1) / max(1, size - place)
     return precision, first, right / size
 
 

@@ -17,7 +17,7 @@ from pipeline.manifest import Manifest
 from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import PREDICTIONS, RANKINGS, SCORES, SIMILARITIES, Table
 
-SCORES_VERSION = 2
+SCORES_VERSION = 3
 EVERY = 2**64 - 1
 BESIDE = {
     "rated": SIMILARITIES,

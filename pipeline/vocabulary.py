@@ -75,6 +75,7 @@ def pinned(
     ready = of_words(table, settings) if settings.kind == "table" else ready
     unset = set() if settings.leave_out else {"leave_out"}
     what = settings.model_dump(exclude={"most_tokens", "path"} | unset)
+    what |= {"leave_out": _left_out(settings)} if settings.leave_out else {}
     name = f"vocabulary/{corpus}-{digest(VOCABULARY_VERSION, what, ready)}.json"
     record = store.get(name)
     if record is None:
@@ -156,16 +157,24 @@ def _words(settings: recipe.Tokenizer, special: list[str], texts: Callable[[], I
 
 def _word_level(settings: recipe.Tokenizer, model: models.WordLevel) -> Tokenizer:
     tokenizer = Tokenizer(model)
-    steps: list[normalizers.Normalizer] = []
-    if settings.lowercase:
-        steps += [normalizers.NFKC(), normalizers.Lowercase()]
+    steps = _normalizers(settings)
     if settings.leave_out:
-        every = "|".join(re.escape(word) for word in sorted(settings.leave_out, key=len, reverse=True))
+        every = "|".join(re.escape(word) for word in sorted(_left_out(settings), key=len, reverse=True))
         steps.append(normalizers.Replace(Regex(rf"(?<!\w)(?:{every})(?!\w)"), " "))
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     return tokenizer
+
+
+def _normalizers(settings: recipe.Tokenizer) -> list[normalizers.Normalizer]:
+    return [normalizers.NFKC(), normalizers.Lowercase()] if settings.lowercase else []
+
+
+def _left_out(settings: recipe.Tokenizer) -> tuple[str, ...]:
+    """Words that no text keeps, written as texts are when they are taken out."""
+    written = normalizers.Sequence(_normalizers(settings))
+    return tuple(written.normalize_str(word) for word in settings.leave_out)
 
 
 def count(batches: Iterator[list[str]], tokenizer: str) -> list[int]:

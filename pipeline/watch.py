@@ -5,6 +5,8 @@ The first worker measures, the others wait for it in the next step. Neither weig
 ends the same whether anybody looks at it or not, unless it is to end with its best step.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,6 +19,7 @@ from models.recipe import Watch
 from models.trouble import MendableError
 from pipeline import scoring
 from pipeline.evaluate import EVALUATIONS, completed
+from pipeline.evaluations.scores import Scores
 from pipeline.run import Best, Job, Run
 from pipeline.store import Store
 
@@ -44,17 +47,19 @@ class Watcher:
         seen = bool(state.watched) and state.watched[-1][0] == state.step
         if not steps or seen or self.run.world.rank or (state.step % steps and state.step < state.steps):
             return
-        found = self._measured()
+        scores = self._measured()
+        found = {name: value for score in scores for name, value in score.figures.items()}
         state.watched.append((state.step, found))
-        if self.watch.best and self.watch.best not in found:
-            raise WatchError(f'watch.best is "{self.watch.best}"; figures: {", ".join(sorted(found)) or "none"}')
+        if not self.watch.best:
+            return
+        figure = followed(self.watch, scores)
         # What a run began with is no result of it.
-        if self.watch.best and state.step and better(self.watch, found[self.watch.best], self.run.best):
+        if figure is not None and state.step and better(self.watch, figure, self.run.best):
             weights = {name: weight.detach().cpu().clone() for name, weight in self.run.method.state_dict().items()}
-            self.run.best = Best(state.step, found[self.watch.best], weights)
+            self.run.best = Best(state.step, figure, weights)
 
-    def _measured(self) -> dict[str, float]:
-        """Figures of the model as it is, whose vectors are in the precision that it trains in."""
+    def _measured(self) -> list[Scores]:
+        """Scores of the model as it is, whose vectors are in the precision that it trains in."""
         run, random = self.run, torch.get_rng_state()
         if self._model is None:  # made once: a large vocabulary takes seconds to read
             rounding = partial(run.setup.autocast, run.world.device)
@@ -63,11 +68,24 @@ class Watcher:
         run.method.eval()
         try:
             choices = [completed(choice, "watch.evaluation") for choice in self.watch.evaluation]
-            scores = [bind(EVALUATIONS, choice)(self._model, self._held_out) for choice in choices]
-            return {name: value for score in scores for name, value in score.figures.items()}
+            return [bind(EVALUATIONS, choice)(self._model, self._held_out) for choice in choices]
         finally:
             run.method.train()
             torch.set_rng_state(random)
+
+
+def followed(watch: Watch, scores: Sequence[Scores]) -> float | None:
+    """
+    The figure that a recipe follows; None: not defined now, as a correlation of vectors that are all the same.
+
+    Raises:
+        WatchError: no evaluation of that name.
+    """
+    found = {name: value for score in scores for name, value in score.figures.items()}
+    if not any(watch.best.startswith(f"{score.name}.") for score in scores):
+        raise WatchError(f'watch.best is "{watch.best}"; figures: {", ".join(sorted(found)) or "none"}')
+    figure = found.get(watch.best, math.nan)
+    return None if math.isnan(figure) else figure
 
 
 def better(watch: Watch, figure: float, best: Best | None) -> bool:

@@ -12,6 +12,7 @@ from uuid import uuid4
 import torch
 
 from models.folder import save
+from models.recipe import Watch
 from models.usage import usage
 from pipeline import batches
 from pipeline.cluster import Progress, scratch, silent, start
@@ -82,7 +83,7 @@ def weights(
             "workers": workers,
             "taken_up": trained.state.taken_up,
             "precision": job.recipe.training.precision,
-            "notes": scarce(job.recipe, job.vocabulary),
+            "notes": [*scarce(job.recipe, job.vocabulary), *unfollowed(job.recipe.watch, trained.best_step)],
             "logged_steps": [step for step, _ in trained.state.losses],
             "loss": [loss for _, loss in trained.state.losses],
             "watched": [{"step": step, **figures} for step, figures in trained.state.watched],
@@ -93,6 +94,13 @@ def weights(
         store.create(f"weights/{job.key}.json", {"folder": folder, "training": training})
         _discard(store, job)
     return Weights(job.key, folder, training, time.time() - started, cached=False)
+
+
+def unfollowed(watch: Watch, best_step: int | None) -> list[str]:
+    """A warning where a recipe follows a figure that no step gave."""
+    if not watch.best or best_step is not None:
+        return []
+    return [f'watch.best is "{watch.best}", which no step gave: the weights are those of the last step']
 
 
 def found(store: Store, key: str, started: float) -> Weights | None:

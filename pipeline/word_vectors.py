@@ -111,7 +111,7 @@ def read(name: str, vocabulary: dict[str, int]) -> "Tensor":
         vocabulary: words and their numbers.
     Raises:
         WordVectorsError: no such table, or one of no known word; a row of another width, a blank word, or one of the
-            vocabulary's words that is there twice.
+            vocabulary's words that is there twice or has what is no finite number.
     """
     found: dict[int, np.ndarray] = {}
     width = 0
@@ -119,15 +119,18 @@ def read(name: str, vocabulary: dict[str, int]) -> "Tensor":
     for row, word, numbers in _entries(name):
         if not word.strip():
             raise WordVectorsError(f"{_where(name, row)}: a blank word; drop the row")
-        width = width or (len(numbers.split()) if isinstance(numbers, str) else len(numbers))
-        if word not in vocabulary or (isinstance(numbers, str) and _phrase(numbers, width)):
+        if word not in vocabulary:
             continue
         if word in row_of:
             raise WordVectorsError(
                 f'{_where(name, row)}: "{word}" stands in row {row_of[word]} too; drop one of the rows'
             )
         row_of[word] = row
-        found[vocabulary[word]] = _numbers(numbers, width, _where(name, row)) if isinstance(numbers, str) else numbers
+        values = _numbers(numbers, _where(name, row)) if isinstance(numbers, str) else numbers
+        if not np.isfinite(values).all():
+            wrong = values[~np.isfinite(values)][0]
+            raise WordVectorsError(f'{_where(name, row)}: "{word}" has {wrong}, should be finite; mend or drop the row')
+        found[vocabulary[word]], width = values, len(values)
     if not found:
         raise WordVectorsError(
             f"{name}: none of the {len(vocabulary)} words of the vocabulary; is it of the same language and case?"
@@ -193,19 +196,43 @@ def _is_binary(path: Path) -> bool:
 
 
 def _text(path: Path) -> Iterator[Entry]:
-    width = 0
+    """Lines of a word and its numbers, blanks or tabs between; entries of several words are passed over."""
+    width, header, number = 0, None, 0
     with path.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
             if number == 1 and (header := _header(line.encode())):
                 width = header[1]
                 continue
-            word, _, rest = line.rstrip().partition(" ")
-            if width and len(rest.split()) != width and not _phrase(rest, width):
-                raise WordVectorsError(
-                    f"{path}, line {number}: {len(rest.split())} numbers after the word, should be {width} as the "
-                    "first line says; mend it or drop the line"
-                )
+            line = line.rstrip().replace("\t", " ")
+            word, _, rest = (re.sub(" +", " ", line) if "  " in line else line).partition(" ")
+            if word.strip() and (not rest or rest.count(" ") + 1 != width):  # counting is faster than cutting
+                entries = rest.split(" ") if rest else []
+                width = width or len(entries)
+                if not _fits(entries, width, f"{path}, line {number}"):
+                    continue
             yield number, word, rest
+    if header and number - 1 != header[0]:
+        raise WordVectorsError(
+            f"{path}: {number - 1} lines of words, should be {header[0]} as the first line says; fetch it again"
+        )
+
+
+def _fits(entries: list[str], width: int, where: str) -> bool:
+    """
+    Whether a word's numbers are as many as the first line's; False: it goes on with more words before them, as `. . .`
+    does in GloVe's largest file.
+    """
+    if not width:
+        raise WordVectorsError(f"{where}: no number after the word; a line is a word and its numbers, blanks between")
+    if len(entries) == width:
+        return True
+    more, numbers = entries[:-width], entries[-width:]
+    if more and not all(map(_is_number, more)) and all(map(_is_number, numbers)):
+        return False
+    raise WordVectorsError(
+        f"{where}: {len(entries)} numbers after the word, should be {width} as the first line says; mend it or drop "
+        "the line"
+    )
 
 
 def _binary(path: Path) -> Iterator[Entry]:
@@ -239,13 +266,7 @@ def _packaged(name: str, words: Path, numbers: Path) -> Iterator[Entry]:
         shape = f"{[len(column) for column in columns]} words and numbers of shape {table_VD.shape}"
         raise WordVectorsError(f"package {name} holds {shape}; should be one row of numbers a word; {REMEDY}")
     for row, (word, values) in enumerate(zip(columns[0], table_VD, strict=True), start=1):
-        yield row, word or "", np.asarray(values, np.float32)
-
-
-def _phrase(rest: str, width: int) -> bool:
-    """Whether the entry goes on with more words before its numbers; GloVe's largest file has `. . .` and the like."""
-    more = rest.split()[:-width]
-    return bool(more) and not all(_is_number(word) for word in more)
+        yield row, word or "", _single(values)
 
 
 def _is_number(word: str) -> bool:
@@ -256,13 +277,16 @@ def _is_number(word: str) -> bool:
     return True
 
 
-def _numbers(text: str, width: int, where: str) -> np.ndarray:
+def _numbers(text: str, where: str) -> np.ndarray:
+    entries = text.split(" ")
     try:
-        values = np.array(text.split(), dtype=np.float32)
+        return _single(entries)
     except ValueError:
-        values = np.zeros(0, dtype=np.float32)
-    if len(values) != width:
-        raise WordVectorsError(
-            f"{where}: {len(text.split())} numbers after the word, should be {width} as on the first line"
-        )
-    return values
+        wrong = next((word for word in entries if not _is_number(word)), text)
+        raise WordVectorsError(f"{where}: not a number: {wrong}; should be as 0.1; mend it or drop the line") from None
+
+
+def _single(values: np.ndarray | list[str]) -> np.ndarray:
+    """As float32, where what is too large is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(values, np.float32)

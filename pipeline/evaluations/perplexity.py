@@ -8,8 +8,8 @@ import polars as pl
 from pydantic import Field
 
 from pipeline import perplexity as predicting
-from pipeline import table_files
-from pipeline.evaluations.scores import Scores, WordModel
+from pipeline.evaluations.scores import Scores, WordModel, called
+from pipeline.vocabulary import unknown
 
 
 def perplexity(
@@ -37,15 +37,16 @@ def perplexity(
         SourceError: the file cannot be used.
         FolderError: the model predicts no words.
     """
-    called = f"perplexity.{name or (table_files.name(path) if path else predicting.HELD_OUT)}"
+    own_name = f"perplexity.{called(path, name)}"
     held_out = sentences.sort("document", "place").head(most)["text"].to_list() if not path else []
     texts = predicting.read(path, text) if path else held_out
     if not texts:
-        return Scores(called, note=f"{called}: no held-out sentence; raise corpus.held_out, or name a file as path")
-    found = predicting.figures(model.token_scores(texts), model.tokenizer, texts, model.word_counts)
-    flat = {f"{called}.{key}": value for key, value in found.values.items()}
-    note = f"{called}: {'; '.join(found.notes)}" if found.notes else ""
-    return Scores(called, flat, {**found.counts, "texts": len(texts)}, note=note)
+        return Scores(own_name, note=f"{own_name}: no held-out sentence; raise corpus.held_out, or name a file as path")
+    ids = model.tokens(texts)
+    found = predicting.figures(model.score_tokens(ids), ids, unknown(model.tokenizer), model.word_counts)
+    flat = {f"{own_name}.{key}": value for key, value in found.values.items()}
+    note = f"{own_name}: {'; '.join(found.notes)}" if found.notes else ""
+    return Scores(own_name, flat, {**found.counts, "texts": len(texts)}, note=note)
 
 
 def read(options: Mapping[str, Any]) -> None:

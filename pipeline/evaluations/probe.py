@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pipeline import classes, table_files, word_vectors
 from pipeline import probe as probing
-from pipeline.evaluations.scores import Model, Scores, encoded
+from pipeline.evaluations.scores import Model, Scores, called, encoded
 from pipeline.tables import PREDICTIONS
 
 
@@ -46,19 +46,19 @@ def probe(
     Source:
         the transfer tasks of Logeswaran and Lee 2018.
     """
-    called = name or table_files.name(path)
+    own_name = called(path, name)
     found = classes.read(path, test, classes.Columns(text, label), folds)
     texts, label_N = found.every["text"].to_list(), found.every["label"].to_numpy()
     split = probing.splits(found, folds)
     words = probing.word_means(vectors, texts) if vectors else None
     said = lambda feature_ND: np.concatenate([probing.said(feature_ND, label_N, part) for part in split])
     own = said(_once(model, texts))
-    rows = probing.kept(found, called, split, own, said(probing.bag(texts)), said(words.mean_ND) if words else None)
-    figures = {f"probe.{called}.{key}": value for key, value in probing.agreement(rows).items()}
+    rows = probing.kept(found, own_name, split, own, said(probing.bag(texts)), said(words.mean_ND) if words else None)
+    figures = {f"probe.{own_name}.{key}": value for key, value in probing.agreement(rows).items()}
     counts = {"texts": len(rows), "classes": len(set(label_N)), "dropped": found.unlabelled}
     counts |= {"trained": len(found.texts)} if test else {}
-    note = f"probe.{called}: {words.scarce}" if words and words.scarce else ""
-    return Scores(f"probe.{called}", figures, counts, rows, note, PREDICTIONS)
+    note = f"probe.{own_name}: {words.scarce}" if words and words.scarce else ""
+    return Scores(f"probe.{own_name}", figures, counts, rows, note, PREDICTIONS)
 
 
 def _once(model: Model, texts: list[str]) -> np.ndarray:

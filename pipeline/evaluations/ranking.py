@@ -8,7 +8,7 @@ import polars as pl
 from pydantic import Field
 
 from pipeline import ranked, table_files, word_vectors
-from pipeline.evaluations.scores import Model, Scores, encoded
+from pipeline.evaluations.scores import Model, Scores, called, encoded
 from pipeline.ranking import NoPositive
 from pipeline.shard import SourceError
 from pipeline.tables import RANKINGS
@@ -54,20 +54,21 @@ def ranking(
     Source:
         Rao, He and Lin 2016 for the two ways to count questions.
     """
-    called = f"ranking.{name or table_files.name(path) or ranked.HELD_OUT}"
+    own_name = f"ranking.{called(path, name)}"
     how = ranked.Columns(question, answer, label, columns, parallel)
     found = ranked.read(path, how) if path else ranked.held_out(sentences, most)
     counts = ranked.counts(found, no_positive)
     if not counts["questions"]:
-        note = f"{called}: none of {counts['none_right'] + counts['all_right']} questions counts"
+        note = f"{own_name}: none of {counts['none_right'] + counts['all_right']} questions counts"
         remedy = "give answers of both kinds" if path else "raise corpus.held_out, or give answers of both kinds"
-        return Scores(called, counts=counts, note=f"{note}; {remedy}", table=RANKINGS)
+        return Scores(own_name, counts=counts, note=f"{note}; {remedy}", table=RANKINGS)
     words = ranked.means(vectors, found)
     vector_ND = encoded(model, found.texts)
-    rows = ranked.scored(found, called.partition(".")[2], vector_ND, model.score, words)
+    rows = ranked.scored(found, own_name.partition(".")[2], vector_ND, model.score, words)
     figures = ranked.figures(rows, no_positive, ks) | ranked.norms(found, vector_ND)
-    note = f"{called}: {words.scarce}" if words and words.scarce else ""
-    return Scores(called, {f"{called}.{key}": value for key, value in figures.items()}, counts, rows, note, RANKINGS)
+    note = f"{own_name}: {words.scarce}" if words and words.scarce else ""
+    flat = {f"{own_name}.{key}": value for key, value in figures.items()}
+    return Scores(own_name, flat, counts, rows, note, RANKINGS)
 
 
 def read(options: Mapping[str, Any]) -> None:

@@ -9,7 +9,11 @@ import polars as pl
 from tokenizers import Tokenizer
 
 from models.tokens_scored import TokenScores
+from pipeline import table_files
+from pipeline.shard import SourceError
 from pipeline.tables import SCORES, Table
+
+HELD_OUT = "held-out"
 
 
 class Model(Protocol):
@@ -34,8 +38,11 @@ class WordModel(Protocol):
     def encode(self, texts: list[str]) -> np.ndarray:
         """As of every model."""
 
-    def token_scores(self, texts: list[str]) -> TokenScores:
-        """How likely each word is after those before it."""
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """Vocabulary numbers of each text's words, none cut off."""
+
+    def score_tokens(self, ids: list[list[int]]) -> TokenScores:
+        """How likely each word is after those before it, of texts that are vocabulary numbers."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,19 @@ class Scores:
     def flat(self) -> dict[str, float]:
         """Figures and counts under flat names, as the scoreboard and the registry take them."""
         return {**self.figures, **{f"{self.name}.{name}": float(count) for name, count in self.counts.items()}}
+
+
+def called(path: str, name: str) -> str:
+    """
+    What figures are called: as told, or else by the path's last part without suffix, or by held-out sentences.
+
+    Raises:
+        SourceError: of the path nothing is left that could be a name.
+    """
+    found = name or (table_files.name(path) if path else HELD_OUT)
+    if not found:
+        raise SourceError(f'path is "{path}", which gives figures no name; set name, as in name = "stsb-dev"')
+    return found
 
 
 def encoded(model: Model | WordModel, texts: list[str]) -> np.ndarray:

@@ -8,7 +8,7 @@ import polars as pl
 
 from pipeline import rated, table_files
 from pipeline import sts as similarity
-from pipeline.evaluations.scores import Model, Scores, encoded
+from pipeline.evaluations.scores import Model, Scores, called, encoded
 from pipeline.tables import SIMILARITIES
 
 
@@ -40,16 +40,16 @@ def sts(
     Source:
         the "all" setting of Gao, Yao and Chen 2021, appendix B.
     """
-    called = name or table_files.name(path)
+    own_name = called(path, name)
     found = rated.read(path, rated.Columns(left, right, score))
     texts = list(dict.fromkeys([*found.pairs["left"], *found.pairs["right"]]))
     vector_ND = encoded(model, texts)
-    rows = similarity.measured(found.pairs, called, texts, vector_ND)
+    rows = similarity.measured(found.pairs, own_name, texts, vector_ND)
     parts = [similarity.agreement(rows), similarity.shape(found.pairs, texts, vector_ND)]
-    figures = {f"sts.{called}.{key}": value for part in parts for key, value in part.values.items()}
+    figures = {f"sts.{own_name}.{key}": value for part in parts for key, value in part.values.items()}
     note = "; ".join(why for part in parts for why in part.missing)
     counts = {"pairs": len(found.pairs), "dropped": found.unscored}
-    return Scores(f"sts.{called}", figures, counts, rows, f"sts.{called}: {note}" if note else "", SIMILARITIES)
+    return Scores(f"sts.{own_name}", figures, counts, rows, f"sts.{own_name}: {note}" if note else "", SIMILARITIES)
 
 
 def read(options: Mapping[str, Any]) -> None:

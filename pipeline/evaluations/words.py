@@ -3,9 +3,9 @@
 import numpy as np
 import polars as pl
 
-from pipeline import rated, table_files
+from pipeline import rated
 from pipeline import sts as similarity
-from pipeline.evaluations.scores import Scores, WordModel, encoded
+from pipeline.evaluations.scores import Scores, WordModel, called, encoded
 from pipeline.perplexity import known_pairs
 from pipeline.tables import SIMILARITIES
 
@@ -36,7 +36,7 @@ def words(
         SourceError: the file cannot be used.
         ValueError: a vector that is not finite.
     """
-    called = f"words.{name or table_files.name(path)}"
+    own_name = f"words.{called(path, name)}"
     found = rated.read(path, rated.Columns(left, right, score))
     pairs = found.pairs.filter(pl.Series(known_pairs(model.tokenizer, found.pairs), dtype=pl.Boolean))
     once = list(dict.fromkeys([*pairs["left"], *pairs["right"]]))
@@ -44,9 +44,9 @@ def words(
     counts = {"pairs": len(pairs), "unknown": unknown, "dropped": found.unscored}
     notes = [f"{unknown} of {len(found.pairs)} pairs have a word that the vocabulary lacks"] * (unknown > len(pairs))
     if not once:
-        return Scores(called, {}, counts, note=f"{called}: {notes[0]}")
-    rows = similarity.measured(pairs, called, once, encoded(model, once))
+        return Scores(own_name, {}, counts, note=f"{own_name}: {notes[0]}")
+    rows = similarity.measured(pairs, own_name, once, encoded(model, once))
     figures = similarity.correlation(rows)
     notes += figures.missing
-    flat = {f"{called}.{key}": value for key, value in figures.values.items()}
-    return Scores(called, flat, counts, rows, f"{called}: {'; '.join(notes)}" if notes else "", SIMILARITIES)
+    flat = {f"{own_name}.{key}": value for key, value in figures.values.items()}
+    return Scores(own_name, flat, counts, rows, f"{own_name}: {'; '.join(notes)}" if notes else "", SIMILARITIES)

@@ -9,6 +9,7 @@ from made_up import firth, sentences
 
 from models.folder import load
 from pipeline.perplexity import figures
+from pipeline.vocabulary import unknown
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("prefect_server", "ray_session")]
 
@@ -55,7 +56,8 @@ def test_words_in_context_are_told_better_than_alone(first):
 
 def test_the_folder_gives_the_figures_again(first):
     model = load(first["model_folder"])
-    found = figures(model.token_scores(TEXTS), model.tokenizer, TEXTS, model.word_counts).values
+    ids = model.tokens(TEXTS)
+    found = figures(model.score_tokens(ids), ids, unknown(model.tokenizer), model.word_counts).values
     kept = {key: first["scores"][f"perplexity.more.{key}"] for key in found}
     assert kept == pytest.approx(found)
 

@@ -247,6 +247,7 @@ def test_a_trained_log_z_is_kept_and_taken_off(tmp_path, log_z):
 def test_a_long_text_is_scored_whole(tmp_path):
     model = saved(tmp_path / "model", "nce", "tokenizer.most_tokens=4")[1]
     assert model.log_probability(["owl " * 30])[1].tolist() == [31]
+    assert [len(text) for text in model.tokens(["owl " * 30])] == [30]
     assert model.log_probability([])[0].tolist() == []
 
 

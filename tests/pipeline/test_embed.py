@@ -74,3 +74,16 @@ def test_a_matrix_survives_being_a_column(count):
 def test_a_folder_in_the_store_is_opened_by_name(made):
     save(Path(made.store.path("weights/there")), build(job_of(made)), made.vocabulary.tokenizer, {}, "")
     assert opened(made.store.root, "weights/there").width == 24
+
+
+def test_a_model_that_counts_has_vectors_of_no_width_though_its_counts_are_not_read(made, tmp_path):
+    (tmp_path / "recipe.json").write_text('{"name": "r", "encoder": {"kind": "ngram"}}')
+    (tmp_path / "counts.parquet").write_text("not read")
+    rows = read(made, vectors(made.store, "counted", str(tmp_path), made.sentences))
+    assert matrix(rows["vector"]).shape == (made.sentences.rows, 0)
+
+
+def test_a_model_in_the_store_counts_by_its_recipe_too(made):
+    made.store.put("weights/counted/recipe.json", {"name": "r", "encoder": {"kind": "ngram"}})
+    rows = read(made, vectors(made.store, "stored", "weights/counted", made.sentences))
+    assert matrix(rows["vector"]).shape == (made.sentences.rows, 0)

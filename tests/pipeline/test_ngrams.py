@@ -141,3 +141,11 @@ def test_the_table_says_what_its_columns_are():
     frame = counted(pl.Series([[1, 2], [2]], dtype=pl.List(pl.Int32)), 3, 9)
     assert ngrams.table(3).check(frame).columns == ["back_1", "back_2", "word", "count"]
     assert np.array_equal(frame["count"], [1, 1, 1, 1, 1])
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=9, max_size=30))
+def test_more_tables_than_are_merged_at_once_add_up_too(tables):
+    frames = [counted(pl.Series([[word] for word in table], dtype=pl.List(pl.Int32)), 1, 9) for table in tables]
+    parts = list(merged([iter([frame]) if len(frame) else iter([]) for frame in frames], ["word"]))
+    expected = Counter(word for table in tables for word in table) + Counter({9: sum(map(len, tables))})
+    assert [row for part in parts for row in part.rows()] == sorted(expected.items())

@@ -10,7 +10,7 @@ import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import WordLevel
 
-from models.recipe import Choice, RecipeError, Watch
+from models.recipe import Choice, RecipeError, Watch, parse
 from models.tokens_scored import TokenScores
 from pipeline.evaluate import EVALUATIONS, check, fits, given
 from pipeline.perplexity import figures, read
@@ -35,14 +35,18 @@ class Halves:
 
     def __init__(self, owl=0.5, word_counts=None):
         self.tokenizer, self.owl, self.word_counts, self.asked = tokenizer(), owl, word_counts, []
+        self.tokenizer.enable_truncation(3)  # as training cuts; what is predicted is not cut
 
     def encode(self, texts):
         angle = {"owl": 0.0, "hawk": 0.3, "boat": 1.2, "ship": 1.6}
         return np.array([[math.cos(angle[text]), math.sin(angle[text])] for text in texts], np.float32)
 
-    def token_scores(self, texts):
+    def tokens(self, texts):
         self.asked += texts
-        ids = [[*entry.ids, -1] for entry in self.tokenizer.encode_batch_fast(texts)]
+        return [entry.ids for entry in tokenizer().encode_batch_fast(texts)]
+
+    def score_tokens(self, texts):
+        ids = [[*text, -1] for text in texts]
         p_N = np.array([self.owl if word == 1 else 0.5 for text in ids for word in text])
         with np.errstate(divide="ignore"):
             return TokenScores(
@@ -66,7 +70,7 @@ def test_ends_are_predicted_and_counted():
 
 def test_log_z_has_a_mean_and_a_spread():
     scored = TokenScores(np.zeros(4), np.array([0.0, 0.0, 2.0, 2.0]), np.zeros(4, dtype=np.int64))
-    found = figures(scored, tokenizer(), ["owl owl owl"], None).values
+    found = figures(scored, [[1, 1, 1]], 0, None).values
     assert (found["log_z_mean"], found["log_z_spread"]) == (1, 1)
     assert (found["as_trained"], found["normalised"]) == (1, pytest.approx(math.e))
 
@@ -79,6 +83,16 @@ def test_held_out_sentences_are_taken_in_order_of_document_and_place():
 
 def test_words_that_the_vocabulary_lacks_are_a_share_of_the_words():
     assert perplexity(Halves()).figures["perplexity.held-out.unknown_share"] == pytest.approx(1 / 6)
+
+
+def test_words_behind_the_cut_are_in_the_share_and_in_the_baseline(tmp_path):
+    """Two of six words unknown, both behind the third; 7 tokens by (N + 1) / 15."""
+    (tmp_path / "long.txt").write_text("owl owl owl owl wren wren\n")
+    model = Halves(word_counts=np.array([2, 2, 1, 0, 1, 3]))
+    found = perplexity(model, path=str(tmp_path / "long.txt")).figures
+    assert found["perplexity.long.unknown_share"] == pytest.approx(2 / 6)
+    shares = [3 / 15] * 6 + [4 / 15]
+    assert found["perplexity.long.unigram.normalised"] == pytest.approx(math.exp(-sum(map(math.log, shares)) / 7))
 
 
 def test_single_words_are_the_baseline_where_their_counts_are_known():
@@ -233,3 +247,49 @@ def test_too_few_known_pairs_are_told(tmp_path):
     path = rated_words(tmp_path, "owl,hawk,1", "boat,ship,2", "wren,kite,3")
     found = EVALUATIONS["words"](Halves(), HELD_OUT, path=path)
     assert found.figures == {} and "no spearman, pearson: 2 pairs are left" in found.note
+
+
+# Names, and files of two kinds
+
+
+def test_a_path_that_gives_no_name_asks_for_one_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.tsv").write_text("text\nowl\n")
+    for found in (
+        lambda: check([Choice(kind="perplexity", options={"path": "*.tsv"})]),
+        lambda: perplexity(Halves(), path="*.tsv"),
+    ):
+        with pytest.raises(
+            (RecipeError, SourceError), match=r'path is "\*\.tsv", which gives figures no name; set name'
+        ):
+            found()
+
+
+def test_a_folder_of_lines_beside_a_table_is_refused_with_one_of_each(tmp_path):
+    (tmp_path / "a.txt").write_text("owl\n")
+    (tmp_path / "b.csv").write_text("text\nboat\n")
+    with pytest.raises(SourceError, match=r"text, as a\.txt, beside tables, as b\.csv; give files of one kind"):
+        read(str(tmp_path), "text")
+
+
+def test_two_evaluations_that_have_no_name_to_tell_them_apart_are_refused():
+    with pytest.raises(
+        RecipeError, match=r"evaluation\.0 and evaluation\.2 are both neighbours, whose figures have one"
+    ):
+        check([Choice(kind="neighbours"), Choice(kind="perplexity"), Choice(kind="neighbours", options={"most": 7})])
+
+
+def test_held_out_questions_of_a_corpus_without_any_are_refused():
+    asked = parse(
+        {
+            "name": "r",
+            "encoder": {"kind": "bag"},
+            "terms": [{"objective": {"kind": "mlm"}}],
+            "evaluation": [{"kind": "ranking"}],
+        }
+    )
+    with pytest.raises(
+        RecipeError, match=r'evaluation\.0\.kind is "ranking" without a path.*corpus\.labels is "entailment"'
+    ):
+        fits(asked)
+    fits(asked.model_copy(update={"evaluation": (Choice(kind="ranking", options={"path": "birds.tsv"}),)}))

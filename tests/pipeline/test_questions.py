@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.recipe import Batches, RecipeError, load
-from models.resolving import resolve
-from pipeline import batches, examples, questions
-from pipeline.batches import BatchesError, Source, epoch, plan_key
+from models.recipe import Batches
+from pipeline import batches, questions
+from pipeline.batches import BatchesError, Source, epoch
 from pipeline.corpus import group
 from pipeline.examples import Examples
 from pipeline.pairs import PAIRINGS, VIEWS
@@ -201,6 +200,14 @@ def test_no_question_with_both_kinds_of_answers_is_refused(store):
         rows(store, made_of(store, [sentences([[("Why?", ["So."], [])]])]))
 
 
+def test_questions_that_are_all_lost_to_held_out_texts_are_told_from_those_that_lack_answers(store):
+    secret, again, alone = ("Why?", ["So."], ["No."]), ("WHY", ["Yes."], ["Never."]), ("How?", ["Thus."], [])
+    with pytest.raises(
+        BatchesError, match="; 1 have no wrong answer; 1 texts stay out because they repeat held-out ones;"
+    ):
+        rows(store, made_of(store, [sentences([[secret], [again], [alone]], held_out=[0])]))
+
+
 def test_every_epoch_has_an_order_of_its_own_and_the_same_again(store, tmp_path):
     shards = [sentences([[(f"Why {n}?", ["So."], ["No.", "Yes."])] for n in range(20)])]
     made = made_of(store, shards)
@@ -263,51 +270,3 @@ def test_a_plan_holds_each_example_once_within_the_rows_and_its_length_is_of_siz
 def test_a_spare_batch_for_sixteen_is_made_by_halving_one():
     plan = questions.planned([10] * 64, 20)
     assert sorted(map(len, plan)) == [1] * 4 + [2] * 30
-
-
-def test_a_question_may_come_in_a_later_bucket_than_the_rest_of_its_batch(store):
-    asked = [[(f"Why {n}?", ["So."], ["No."] * (1 + n % 3))] for n in range(30)]
-    shards = [sentences(asked)]
-    frame = rows(store, made_of(store, shards), Batches(rows=15, bucket_rows=6))
-    assert told(frame, shards) == sorted((q, right, wrong) for [(q, right, wrong)] in asked)
-    assert len(frame) == 15 * len(questions.planned([3 + n % 3 for n in range(30)], 15))
-
-
-def test_little_is_filled_up():
-    sizes = [2 + number * 7 % 30 for number in range(3000)]
-    assert len(questions.planned(sizes, 512)) * 512 <= 1.08 * sum(sizes)
-
-
-# Recipes
-
-ASKS = ["corpus.texts=['question','answer']", "corpus.label=label", "corpus.labels=right"]
-
-
-def test_questions_need_both_settings():
-    with pytest.raises(
-        RecipeError, match=r'pairs.kind is "qa", corpus.labels is "entailment".*set corpus.labels = "right"'
-    ):
-        examples.planned(load("quick-thoughts-bag", ["pairs={kind='qa'}"]))
-    with pytest.raises(
-        RecipeError, match=r'pairs.kind is "neighbours", corpus.labels is "right".*set pairs.kind = "qa"'
-    ):
-        examples.planned(load("quick-thoughts-bag", ASKS))
-
-
-def test_how_many_wrong_answers_enters_the_key_of_batches_and_of_no_others(store):
-    plan = lambda most: plan_key(TEN, 0, made_of(store, [sentences([[OWLS]])], most))
-    assert plan(5) != plan(6)
-    assert "most" not in Examples(2).record()
-    recipe = load("quick-thoughts-bag", [*ASKS, "pairs={kind='qa', most=7}", "batches.rows=17"])
-    assert examples.planned(recipe) == Examples(3, most=7)
-
-
-def test_augmented_questions_are_refused():
-    overrides = [*ASKS, "pairs={kind='qa'}", "augment=[{kind='repeat'},{kind='none'},{kind='none'}]"]
-    with pytest.raises(RecipeError, match="augment is for examples of a fixed size"):
-        examples.planned(load("quick-thoughts-bag", overrides))
-
-
-def test_held_out_questions_are_ranked_by_default():
-    [choice] = resolve(load("quick-thoughts-bag", [*ASKS, "pairs={kind='qa'}", "evaluation.0.most=50"])).evaluation
-    assert (choice.kind, choice.options) == ("ranking", {"most": 50})

@@ -2,13 +2,14 @@
 
 import math
 import time
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.ranking import average_precision, counted, hit, ndcg, ordered, ranking, recall, reciprocal_rank
+from pipeline.ranking import average_precision, chance, counted, hit, ndcg, ordered, ranking, recall, reciprocal_rank
 
 LISTS = [(0, 1, 1, 0), (1, 0, 0), (0, 0), (1, 1)]
 TIED = ((0.5, 0.5, 0.5, 0.2), (1, 0, 0, 1), (7, 7, 7, 7))
@@ -158,3 +159,15 @@ def test_a_million_candidates_take_a_moment():
     start = time.process_time()
     ranking(score, label, question, ks=(1, 10))
     assert time.process_time() - start < 5  # .6 s on one core; the slack is for a busy machine
+
+
+def exact(size, right):
+    """Expected 1 / place of the first right answer, as a fraction."""
+    places = range(1, size - right + 2)
+    return sum(Fraction(math.comb(size - place, right - 1), place) for place in places) / math.comb(size, right)
+
+
+@pytest.mark.parametrize(("size", "right"), [(1, 1), (5, 5), (9, 1), (30, 7), (400, 390), (3000, 900)])
+def test_chance_is_the_exact_fraction_for_any_number_of_right_answers(size, right):
+    found = chance([1] * right + [0] * (size - right), [0] * size)["mrr"]
+    assert found == pytest.approx(float(exact(size, right)), rel=1e-12)

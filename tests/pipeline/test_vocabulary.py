@@ -248,3 +248,18 @@ def test_leaving_nothing_out_pins_under_the_name_that_it_always_had(tmp_path):
     what = WORDS.model_dump(exclude={"most_tokens", "path", "leave_out"})
     name = recipe.digest(vocabulary.VOCABULARY_VERSION, what, None)
     assert store.get(f"vocabulary/birds-{name}.json")
+
+
+def test_words_that_are_left_out_are_written_as_texts_are():
+    settings = recipe.Tokenizer(
+        kind="table", lowercase=True, leave_out=("The", "\ufb01r")
+    )  # the second with a ligature
+    tokenizer = Tokenizer.from_str(vocabulary.of_words(["owl"], settings))
+    assert tokenizer.encode("THE owl the fir").tokens == ["owl"]
+
+
+def test_leaving_out_the_same_words_pins_one_vocabulary(tmp_path):
+    store = Store.at(str(tmp_path))
+    for word in ("the", "The"):
+        words(store, piece(store, "a", "an owl"), settings=recipe.Tokenizer(lowercase=True, leave_out=(word,)))
+    assert len(store.names("vocabulary/")) == 1

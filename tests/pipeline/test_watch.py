@@ -1,5 +1,6 @@
 """Measures while a run trains: when, of what, and which weights it ends with."""
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,10 +14,12 @@ from runs import flat, job_of, new_run, numbers
 from models.folder import load
 from models.recipe import Choice, RecipeError, Watch, parse
 from models.resolving import resolve
+from pipeline.evaluations.scores import Scores
 from pipeline.run import Best
 from pipeline.store import Store
 from pipeline.watch import Watcher, WatchError, better, held_out
-from pipeline.weights import _keep
+from pipeline.watch import followed as followed_figure
+from pipeline.weights import _keep, unfollowed
 
 FIGURE = "sts.animals.spearman"
 TERM = {"candidates": {"kind": "batch"}, "similarity": {"kind": "dot"}, "objective": {"kind": "softmax"}}
@@ -176,3 +179,40 @@ def test_a_model_folder_holds_the_best_weights(made, animals, tmp_path):
     towers = load(store.path(_keep(store, job, "runs/watched", {}))).method.towers.state_dict()
     best = {name.removeprefix("towers."): weight for name, weight in kept[run.best.step].items()}
     assert torch.equal(flat(towers), torch.cat([best[name].flatten() for name in towers]))
+
+
+def told(**figures):
+    return [Scores("sts.animals", {f"sts.animals.{name}": value for name, value in figures.items()})]
+
+
+@pytest.mark.parametrize("scores", [told(pearson=1.0), told(spearman=math.nan)], ids=["left out", "no number"])
+def test_a_figure_that_is_not_defined_now_is_none(scores):
+    assert followed_figure(Watch(steps=1, best=FIGURE), scores) is None
+
+
+def test_a_figure_of_an_evaluation_that_is_not_there_is_refused():
+    with pytest.raises(WatchError, match=r'watch\.best is "sts\.boats\.spearman"; figures: sts\.animals\.spearman'):
+        followed_figure(Watch(steps=1, best="sts.boats.spearman"), told(spearman=1.0))
+
+
+def test_a_run_goes_on_where_the_figure_is_not_defined(made, animals):
+    run = new_run(watched(made, animals, best="sts.animals.undefined", steps=100))
+    followed(run)
+    assert run.state.step == run.state.steps and run.best is None
+
+
+def test_a_figure_that_no_step_gave_is_told():
+    [note] = unfollowed(Watch(steps=1, best=FIGURE), None)
+    assert note == f'watch.best is "{FIGURE}", which no step gave: the weights are those of the last step'
+    assert unfollowed(Watch(steps=1, best=FIGURE), 3) == unfollowed(Watch(), None) == []
+
+
+def test_only_what_names_a_file_is_made_a_whole_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "label"):
+        (tmp_path / name).write_text("")
+    options = {"path": "mine", "test": "mine", "vectors": "mine", "name": "mine", "label": "label"}
+    tree = TREE | {"watch": {"steps": 5, "evaluation": [{"kind": "probe", **options}]}}
+    found = resolve(parse(tree)).watch.evaluation[0].options
+    whole = str(tmp_path / "mine")
+    assert found == {"path": whole, "test": whole, "vectors": whole, "name": "mine", "label": "label"}

@@ -4,7 +4,7 @@ import pytest
 
 from models.recipe import load
 from pipeline.vocabulary import Vocabulary, train
-from pipeline.word_vectors import WordVectorsError, check, paths, read, scarce, tables
+from pipeline.word_vectors import WordVectorsError, check, paths, read, scarce, tables, words
 
 TREES = {"<unk>": 0, "oak": 1, "elm": 2, ".": 3}
 
@@ -21,7 +21,7 @@ def test_words_of_the_file_get_their_numbers_and_others_are_zero(tmp_path):
 
 
 def test_a_header_is_passed_over(tmp_path):
-    assert read(file(tmp_path, "2 3", "oak 1 2 3"), TREES)[1].tolist() == [1, 2, 3]
+    assert read(file(tmp_path, "1 3", "oak 1 2 3"), TREES)[1].tolist() == [1, 2, 3]
 
 
 def test_a_line_of_another_width_is_an_error_with_its_number(tmp_path):
@@ -106,6 +106,55 @@ def test_a_blank_word_is_an_error_with_its_row(tmp_path, line):
         read(file(tmp_path, "elm 1 2", line), TREES)
 
 
+@pytest.mark.parametrize("value", ["nan", "inf", "-Infinity", "1e40"])
+def test_a_number_that_is_not_finite_is_an_error_with_its_line(tmp_path, value):
+    with pytest.raises(WordVectorsError, match=r'words\.txt, line 2: "oak" has (nan|-?inf), should be finite'):
+        read(file(tmp_path, "elm 1 2", f"oak 1 {value}"), TREES)
+
+
+def test_tabs_and_several_blanks_part_a_word_and_its_numbers(tmp_path):
+    found = read(file(tmp_path, "elm\t1\t2", "oak  3   4", "fir \t5\t 6"), TREES)
+    assert found.tolist() == [[0, 0], [3, 4], [1, 2], [0, 0]]
+
+
+@pytest.mark.parametrize("lines", [("elm",), ("oak,1,2", "elm,3,4"), ("1 0", "elm")])
+def test_a_word_without_numbers_is_an_error_with_its_line(tmp_path, lines):
+    with pytest.raises(
+        WordVectorsError, match=rf"words\.txt, line {len(lines) if lines[0] == '1 0' else 1}: no number after"
+    ):
+        read(file(tmp_path, *lines), TREES)
+
+
+@pytest.mark.parametrize("line", ["fir 1", "fir", "fir 1  ", "fir  1", "fir 1 2 3"])
+def test_a_line_of_a_word_that_is_not_wanted_has_the_same_width(tmp_path, line):
+    with pytest.raises(WordVectorsError, match=r"words\.txt, line 2: \d numbers after the word, should be 2"):
+        read(file(tmp_path, "elm 1 2", line), TREES)
+
+
+def test_a_line_without_numbers_is_an_error_where_one_number_is_wanted(tmp_path):
+    with pytest.raises(WordVectorsError, match=r"words\.txt, line 2: no|line 2: 0 numbers after the word, should be 1"):
+        read(file(tmp_path, "elm 1", "fir"), TREES)
+
+
+def test_more_words_than_numbers_at_a_lines_end_are_no_entry_of_several_words(tmp_path):
+    with pytest.raises(WordVectorsError, match=r"words\.txt, line 2: 3 numbers after the word, should be 2"):
+        read(file(tmp_path, "elm 1 2", "oak at 7 x"), TREES)
+
+
+def test_an_entry_of_several_words_gives_no_word(tmp_path):
+    assert list(words(file(tmp_path, "elm 1 2", ". . . 5 6", "oak 1 2"))) == ["elm", "oak"]
+
+
+def test_a_header_counts_the_lines(tmp_path):
+    with pytest.raises(WordVectorsError, match=r"words\.txt: 2 lines of words, should be 3 as the first line says"):
+        read(file(tmp_path, "3 2", "oak 1 2", ". . 3 4"), TREES)
+
+
+def test_a_comma_in_a_number_is_named(tmp_path):
+    with pytest.raises(WordVectorsError, match=r"words\.txt, line 1: not a number: 0,1; should be as 0\.1"):
+        read(file(tmp_path, "oak 2 0,1"), TREES)
+
+
 # Binary files
 
 
@@ -134,6 +183,11 @@ def test_a_binary_file_that_ends_too_early_or_goes_on_is_an_error_with_its_row(t
 def test_a_word_that_a_binary_file_holds_twice_is_an_error_with_both_rows(tmp_path):
     with pytest.raises(WordVectorsError, match=r'words\.bin, row 2: "elm" stands in row 1 too'):
         read(binary(tmp_path, [("elm", [0.5, -2]), ("elm", [0.25, 3])]), TREES)
+
+
+def test_a_number_of_a_binary_file_that_is_not_finite_is_an_error_with_its_row(tmp_path):
+    with pytest.raises(WordVectorsError, match=r'words\.bin, row 2: "oak" has nan, should be finite'):
+        read(binary(tmp_path, [("elm", [0.5, -2]), ("oak", [0.25, np.nan])]), TREES)
 
 
 # Packages
@@ -170,6 +224,12 @@ def test_a_package_holds_words_beside_their_numbers(tmp_path, monkeypatch):
 def test_what_is_wrong_with_a_package_is_told(tmp_path, monkeypatch, words, said):
     name = package(tmp_path, monkeypatch, words)
     with pytest.raises(WordVectorsError, match=said):
+        read(name, TREES)
+
+
+def test_a_number_of_a_package_that_is_not_finite_is_an_error_with_its_row(tmp_path, monkeypatch):
+    name = package(tmp_path, monkeypatch, numbers=((0.5, -2), (np.inf, 3)))
+    with pytest.raises(WordVectorsError, match=rf'{name}, row 2: "oak" has inf, should be finite'):
         read(name, TREES)
 
 
