@@ -1,8 +1,12 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from pipeline.cluster import session, start
+
+settings.register_profile("firth", deadline=None)  # a busy machine is no fault of an example
+settings.load_profile("firth")
 
 
 @pytest.fixture(scope="session")
