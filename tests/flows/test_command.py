@@ -132,7 +132,7 @@ def test_encode_of_nothing_prints_nothing(folder):
 
 
 def test_encode_refuses_a_folder_that_is_no_model(tmp_path):
-    refused(firth("encode", tmp_path, text="a\n"), str(tmp_path), "no weights.safetensors", "give the folder")
+    refused(firth("encode", tmp_path, text="a\n"), str(tmp_path), "no tokenizer.json", "give the folder")
 
 
 def test_encode_refuses_a_name_where_no_registry_is_and_makes_none(tmp_path):
