@@ -55,6 +55,10 @@ class Rows:
         """Row numbers [A] that are anchors: side 0 or 1, and at least one right answer."""
         return ((self.side_B <= ANCHOR) & (self.answers_BP >= 0).any(dim=1)).nonzero().flatten()
 
+    def is_candidate(self) -> Tensor:
+        """Whether a row may stand in a pool, bool [B]: side 0 or 2."""
+        return (self.side_B == BOTH) | (self.side_B == CANDIDATE)
+
     def to(self, device: torch.device) -> "Rows":
         """The same rows on another device."""
         moved = (None if part is None else part.to(device) for part in vars(self).values())
@@ -124,7 +128,7 @@ def batch(rows: Rows, anchor_A: Tensor, candidate_BD: Tensor, *, self: Literal["
     if self not in ("mask", "zero"):
         raise ValueError(f'candidates.self is "{self}"; known: mask, zero')
     answer_AP = rows.answers_BP[anchor_A]
-    is_candidate_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
+    is_candidate_B = rows.is_candidate()
     check_answers(anchor_A, answer_AP, is_candidate_B)
     left_M, column_M = _alike(rows.group_B, anchor_A, answer_AP)
     own_M = column_M == anchor_A[left_M]
@@ -180,8 +184,7 @@ def other_view(
         raise ValueError(f"candidates.momentum is {momentum}; a share from 0 to 1")
     answer_AP = rows.answers_BP[anchor_A]
     view_B = torch.zeros_like(rows.side_B) if rows.view_B is None else rows.view_B
-    side_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
-    is_candidate_B = side_B & ((view_B > 0) if hard else (view_B == 1))
+    is_candidate_B = rows.is_candidate() & ((view_B > 0) if hard else (view_B == 1))
     check_answers(anchor_A, answer_AP, is_candidate_B)
     groups_C = rows.group_B if memory is None else torch.cat([rows.group_B, memory.group_M])
     candidate_CD = candidate_BD if memory is None else torch.cat([candidate_BD, memory.vector_MD.to(candidate_BD)])
@@ -226,7 +229,7 @@ def own(
     if count < 1:
         raise ValueError(f"candidates.count is {count}; how many wrong candidates an anchor has, 1 or more")
     answer_AP = rows.answers_BP[anchor_A]
-    check_answers(anchor_A, answer_AP, (rows.side_B == BOTH) | (rows.side_B == CANDIDATE))
+    check_answers(anchor_A, answer_AP, rows.is_candidate())
     shift_AC = candidate_BD.new_full((len(anchor_A), len(candidate_BD)), -torch.inf)
     for column_AK in (answer_AP, wrong(rows, anchor_A)):
         place_N, at_N = (column_AK >= 0).nonzero(as_tuple=True)
@@ -238,9 +241,8 @@ def wrong(rows: Rows, anchor_A: Tensor) -> Tensor:
     """Row numbers [A, H] of anchors' hard rows; -1 for one of the group of its anchor or of an answer, and for none."""
     if rows.hard_BH is None:
         return anchor_A.new_zeros(len(anchor_A), 0)
-    hard_AH, answer_AP = rows.hard_BH[anchor_A], rows.answers_BP[anchor_A]
-    own_A1 = rows.group_B[anchor_A][:, None]
-    right_AK = torch.cat([own_A1, torch.where(answer_AP >= 0, rows.group_B[answer_AP.clamp(min=0)], own_A1)], dim=1)
+    hard_AH = rows.hard_BH[anchor_A]
+    right_AK = _right_groups(rows.group_B, anchor_A, rows.answers_BP[anchor_A])
     alike_AH = (rows.group_B[hard_AH.clamp(min=0)][:, :, None] == right_AK[:, None, :]).any(dim=2)
     return hard_AH.where((hard_AH >= 0) & ~alike_AH, -1)
 
@@ -272,7 +274,7 @@ def ahead(
     if among not in ("batch", "sequence", "both"):
         raise ValueError(f'candidates.among is "{among}"; known: batch, sequence, both')
     answer_AP = rows.answers_BP[anchor_A]
-    is_candidate_B = (rows.side_B == BOTH) | (rows.side_B == CANDIDATE)
+    is_candidate_B = rows.is_candidate()
     check_answers(anchor_A, answer_AP, is_candidate_B)
     runs, answer_A1 = rows.runs(), answer_AP[:, :1]
     kept_AC = is_candidate_B & (rows.group_B != rows.group_B[answer_A1])
@@ -305,6 +307,12 @@ def check_answers(anchor_A: Tensor, answer_AP: Tensor, is_candidate_B: Tensor) -
         )
 
 
+def _right_groups(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> Tensor:
+    """Groups of each anchor and of its answers, [A, 1 + P]; the anchor's own where there is no answer."""
+    own_A1 = group_B[anchor_A][:, None]
+    return torch.cat([own_A1, torch.where(answer_AP >= 0, group_B[answer_AP.clamp(min=0)], own_A1)], dim=1)
+
+
 def _alike(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> tuple[Tensor, Tensor]:
     """
     Places (anchor, column) whose group is the anchor's or an answer's, without the answers; [M] each.
@@ -312,8 +320,7 @@ def _alike(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> tuple[Tensor
     Few groups occur twice in a batch, so the places are listed by looking groups up in a sorted list: comparing every
     row with every anchor and answer would cost more than the scores themselves.
     """
-    own_A1 = group_B[anchor_A][:, None]
-    wanted_AK = torch.cat([own_A1, torch.where(answer_AP >= 0, group_B[answer_AP.clamp(min=0)], own_A1)], dim=1)
+    wanted_AK = _right_groups(group_B, anchor_A, answer_AP)
     sorted_B, order_B = group_B.sort()
     first_AK = torch.searchsorted(sorted_B, wanted_AK)
     count_K = (torch.searchsorted(sorted_B, wanted_AK, right=True) - first_AK).flatten()
