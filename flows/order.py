@@ -12,15 +12,12 @@ import torch
 
 from models.export import BODY
 from models.folder import WEIGHTS
-from models.method import Method
 from models.pretrained import LEARNED, MissingModelError, check_weights, local
 from models.recipe import Recipe, RecipeError, digest, load
 from models.resolving import resolve
 from pipeline import evaluate, examples, register, word_vectors
 from pipeline.road import Road
 from pipeline.store import Store, StoreError
-
-WORDS = 16  # entries of the vocabulary that a method is tried with
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,6 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     evaluate.fits(plan)
     word_vectors.check(plan)
     given_digest(plan)
-    _try_parts(plan)
     return plan
 
 
@@ -119,20 +115,6 @@ def given_digest(recipe: Recipe) -> str:
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _try_parts(recipe: Recipe) -> None:
-    """Build the method without memory for its numbers: a value that no part takes is told now, not after the tokens."""
-    tables = {}
-    for tower in recipe.encoder.towers:
-        options = recipe.encoder.tower(tower)
-        if options.get("table") and options["table"] not in recipe.encoder.towers:
-            tables[str(options["table"])] = torch.empty(WORDS, int(options.get("word_width") or options["width"]))
-    try:
-        with torch.device("meta"):
-            Method(recipe, WORDS, tables, torch.ones(WORDS))
-    except ValueError as error:
-        raise RecipeError(f"recipe {recipe.name}: {error}") from error
 
 
 def _check_apart(corpus: str, store: str) -> None:
