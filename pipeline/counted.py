@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,11 +14,10 @@ from models.method import Method
 from models.recipe import Recipe, digest
 from pipeline import ngrams
 from pipeline.cluster import scratch
-from pipeline.lease import lease
 from pipeline.manifest import Manifest
 from pipeline.store import Store
 from pipeline.vocabulary import Vocabulary
-from pipeline.weights import Weights, found
+from pipeline.weights import Weights, once
 
 COUNTED_VERSION = 1
 
@@ -26,18 +26,8 @@ def model(
     store: Store, recipe: Recipe, vocabulary: Vocabulary, counts: Manifest, lineage: Mapping[str, Any]
 ) -> Weights:
     """The model folder of some counts: the one that exists, or a new one. One run makes a key, others wait for it."""
-    started = time.time()
     key = digest("counted", COUNTED_VERSION, recipe.encoder, vocabulary.digest, counts.key)
-    there = found(store, key, started)
-    if there:
-        return there
-    with lease(store, key):
-        there = found(store, key, started)
-        if there:
-            return there
-        folder, training = _made(store, recipe, vocabulary, counts, {**lineage, "weights": key})
-        store.create(f"weights/{key}.json", {"folder": folder, "training": training})
-    return Weights(key, folder, training, time.time() - started, cached=False)
+    return once(store, key, partial(_made, store, recipe, vocabulary, counts, {**lineage, "weights": key}))
 
 
 def _made(

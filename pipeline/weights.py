@@ -2,9 +2,10 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -64,36 +65,55 @@ def weights(
         ray.train.TrainingFailedError: workers kept failing.
         TrainingError: the numbers did not stay finite, or no weight moved.
     """
+    made = once(store, job.key, partial(_trained, store, job, lineage, workers, gpu, progress))
+    if not made.cached:
+        _discard(store, job)
+    return made
+
+
+def once(store: Store, key: str, make: Callable[[], tuple[str, dict[str, Any]]]) -> Weights:
+    """
+    The weights of a key: those that exist, or what `make` makes. One run makes a key, others wait for it.
+
+    Args:
+        make: gives a model folder's name in the store, and what the summary says of training.
+    """
     started = time.time()
-    there = found(store, job.key, started)
+    there = _found(store, key, started)
     if there:
         return there
-    with lease(store, job.key):
-        there = found(store, job.key, started)
+    with lease(store, key):
+        there = _found(store, key, started)
         if there:
             return there
-        start()
-        trained = fit(job, workers, gpu, progress)
-        training = {
-            "steps": trained.state.step,
-            "batch_rows": job.recipe.batches.rows,
-            "rows_per_second": trained.state.rows / max(trained.state.seconds, 1e-9),
-            "seconds": trained.state.seconds,
-            "peak_share": trained.state.peak_share,
-            "workers": workers,
-            "taken_up": trained.state.taken_up,
-            "precision": job.recipe.training.precision,
-            "notes": [*scarce(job.recipe, job.vocabulary), *unfollowed(job.recipe.watch, trained.best_step)],
-            "logged_steps": [step for step, _ in trained.state.losses],
-            "loss": [loss for _, loss in trained.state.losses],
-            "watched": [{"step": step, **figures} for step, figures in trained.state.watched],
-            "best_step": trained.best_step,
-            "bound": {str(number): list(map(list, told)) for number, told in trained.state.bounds.items()},
-        }
-        folder = _keep(store, job, trained.checkpoint, {**lineage, "weights": job.key})
-        store.create(f"weights/{job.key}.json", {"folder": folder, "training": training})
-        _discard(store, job)
-    return Weights(job.key, folder, training, time.time() - started, cached=False)
+        folder, training = make()
+        store.create(f"weights/{key}.json", {"folder": folder, "training": training})
+    return Weights(key, folder, training, time.time() - started, cached=False)
+
+
+def _trained(
+    store: Store, job: Job, lineage: Mapping[str, Any], workers: int, gpu: bool, progress: Progress
+) -> tuple[str, dict[str, Any]]:
+    """Name of a new folder, and what its run measured."""
+    start()
+    trained = fit(job, workers, gpu, progress)
+    training = {
+        "steps": trained.state.step,
+        "batch_rows": job.recipe.batches.rows,
+        "rows_per_second": trained.state.rows / max(trained.state.seconds, 1e-9),
+        "seconds": trained.state.seconds,
+        "peak_share": trained.state.peak_share,
+        "workers": workers,
+        "taken_up": trained.state.taken_up,
+        "precision": job.recipe.training.precision,
+        "notes": [*scarce(job.recipe, job.vocabulary), *unfollowed(job.recipe.watch, trained.best_step)],
+        "logged_steps": [step for step, _ in trained.state.losses],
+        "loss": [loss for _, loss in trained.state.losses],
+        "watched": [{"step": step, **figures} for step, figures in trained.state.watched],
+        "best_step": trained.best_step,
+        "bound": {str(number): list(map(list, told)) for number, told in trained.state.bounds.items()},
+    }
+    return _keep(store, job, trained.checkpoint, {**lineage, "weights": job.key}), training
 
 
 def unfollowed(watch: Watch, best_step: int | None) -> list[str]:
@@ -103,7 +123,7 @@ def unfollowed(watch: Watch, best_step: int | None) -> list[str]:
     return [f'watch.best is "{watch.best}", which no step gave: the weights are those of the last step']
 
 
-def found(store: Store, key: str, started: float) -> Weights | None:
+def _found(store: Store, key: str, started: float) -> Weights | None:
     """The weights of a key, if they were made."""
     record = store.get(f"weights/{key}.json")
     return Weights(key, record["folder"], record["training"], time.time() - started, cached=True) if record else None
