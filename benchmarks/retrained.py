@@ -1,5 +1,6 @@
 """What benchmarks of whole runs share: a `firth retrain` whose result is kept in a file, and tables over seeds."""
 
+import argparse
 import json
 import re
 import statistics
@@ -8,6 +9,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+
+def arguments(about: str, store: str) -> argparse.ArgumentParser:
+    """The command line that all have: `about` is the benchmark's docstring, `store` the default folder."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the data sets")
+    parser.add_argument("--store", type=Path, default=Path(store), help="folder for all that is made")
+    parser.add_argument("--seeds", type=int, default=3, help="how many seeds")
+    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--table", action="store_true", help="only print what is there")
+    return parser
 
 
 def retrained(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from retrained import results, retrained, table
+from retrained import arguments, results, retrained, table
 
 from models.folder import load
 from pipeline.evaluations.sts import sts
@@ -71,7 +71,7 @@ CLAIMS = (  # one thing changed each
 
 def main() -> None:
     """Make the data, the base, and all runs; or print what there is."""
-    options = arguments()
+    options = command_line()
     place = options.store / "similarity"
     place.mkdir(parents=True, exist_ok=True)
     if not options.table:
@@ -84,17 +84,12 @@ def main() -> None:
     print(all_runs(place))
 
 
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of the data sets")
-    parser.add_argument("--store", type=Path, default=Path(".firth-similarity"), help="folder for all that is made")
+def command_line() -> argparse.Namespace:
+    """What is asked for."""
+    parser = arguments(str(__doc__), ".firth-similarity")
     parser.add_argument("--base-steps", type=int, default=BASE_STEPS, help="steps of the base")
     parser.add_argument("--steps", type=int, default=200, help="steps of each run, 128 rows or more")
-    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many seeds")
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--only", default="", help="runs whose name holds this")
-    parser.add_argument("--table", action="store_true", help="only print what is there")
     return parser.parse_args()
 
 
