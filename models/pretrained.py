@@ -82,7 +82,7 @@ def opened(
         raise _broken(folder, error) from None
     if rotary and config.model_type != KIND:
         raise ValueError(
-            f"encoder.rotary is true, but the model in {folder} is a {config.model_type}, which has positions of its own; "
+            f"encoder.rotary is true, but the model in {folder} is a {config.model_type}, with positions of its own; "
             "--set encoder.rotary=false keeps them"
         )
     _set_dropout(config, dropout)

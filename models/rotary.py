@@ -1,7 +1,7 @@
 """
 Rotary positions: queries and keys are turned by angles that grow with their place, so scores know differences alone.
 
-The model is the `transformers` library's RoFormer. Its attention is replaced by one that is fused and drops cheaply; the
+The model is the `transformers` library's RoFormer. Its attention is replaced by one that is fused and drops cheaply;
 weights keep their names, so folders open there as they do here.
 """
 
@@ -82,7 +82,7 @@ class RotaryAttention(nn.Module):
         return out_LTHK.flatten(2), None
 
     def _heads(self, part: str, state_LTD: Tensor) -> Tensor:
-        return getattr(self, part)(state_LTD).unflatten(-1, (-1, self.width)).transpose(1, 2)  # type: ignore[no-any-return]
+        return getattr(self, part)(state_LTD).unflatten(-1, (-1, self.width)).transpose(1, 2)
 
 
 def fuse(whole: Any) -> None:

@@ -55,7 +55,7 @@ class Transformer(Encoder):
         layers, width, heads: sizes of a new one.
         inner: width inside the feed-forward part; 0: four times `width`.
         positions: most tokens of a text, special ones included, of a new one.
-        rotary: a new one is a RoFormer, whose queries and keys are turned by their places; what `path` names is as it is.
+        rotary: a new one is a RoFormer: queries and keys are turned by their places. What `path` names is as it is.
         dropout: share of states, and of attention, set to 0 in training; None: as `path` says, or 0.1.
         pooling: which state is a text's vector: that of the first token, the mean over its tokens in the last layer or
             in the last two, that of the mask word.
@@ -295,7 +295,7 @@ class Transformer(Encoder):
         kind, words = self.body.config.model_type, getattr(self.whole, "cls", None)
         if head in MASKED and not hasattr(getattr(words, "predictions", None), "transform"):
             raise ValueError(f'encoder.head is "{head}", which only models like BERT have; this is {kind}: use "mlp"')
-        if head in MASKED and self._transform().dense.out_features != self.width:
+        if head in MASKED and cast(Any, self._transform()).dense.out_features != self.width:
             raise ValueError(
                 f'encoder.head is "{head}", which this {kind} narrows to the width of its words; use "mlp"'
             )

@@ -224,7 +224,7 @@ def test_a_model_with_other_positions_is_refused(tmp_path):
     with pytest.raises(RecipeError) as caught:
         recipe_of("simcse-unsup", ROTARY, f"encoder.path='{tmp_path}'")
     assert str(caught.value) == (
-        f"recipe simcse-unsup: encoder.rotary is true, but the model in {tmp_path} is a bert, which has positions of its "
+        f"recipe simcse-unsup: encoder.rotary is true, but the model in {tmp_path} is a bert, with positions of its "
         "own; --set encoder.rotary=false keeps them"
     )
 
