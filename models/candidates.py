@@ -24,6 +24,7 @@ class Rows:
         view_B: uint8: which of its example's views a row is, from 0; None: all 0.
         hard_BH: int64 row numbers of an anchor's own hard negatives; -1 fills; None: there are none.
         document_B, place_B: int64: where a row's sentence stands; None: nobody asks for its run.
+        teacher_BE: float32 vectors of a teacher, of the rows' clean texts; None: nobody teaches.
     """
 
     side_B: Tensor
@@ -33,6 +34,7 @@ class Rows:
     hard_BH: Tensor | None = None
     document_B: Tensor | None = None
     place_B: Tensor | None = None
+    teacher_BE: Tensor | None = None
 
     def runs(self) -> Runs:
         """

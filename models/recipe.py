@@ -234,6 +234,12 @@ class Training(Part):
         return self
 
 
+class Teacher(Part):
+    """A frozen model whose vectors of the clean texts are what a term's scores should agree with (objective gram)."""
+
+    model: str = Field(min_length=1, description="a model folder; neither its width nor its tokenizer need be the same")
+
+
 class Readout(Part):
     """What a text's vector is after training: the towers' vectors, one behind the other."""
 
@@ -279,6 +285,7 @@ class Recipe(Part):
     context: Choice | None = Field(None, description="what reads a run's vectors for terms with `ahead`; none: nothing")
     terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
+    teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
     watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)

@@ -53,7 +53,7 @@ def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Reci
 def _absolute(recipe: Recipe) -> Recipe:
     """Files and folders by their whole path: workers stand elsewhere. What is no path here stays as it is."""
     whole = lambda value: str(Path(value).resolve()) if value and Path(value).exists() else value
-    encoder, training = recipe.encoder, recipe.training
+    encoder, training, teacher = recipe.encoder, recipe.training, recipe.teacher
     is_file = lambda key, value: key in ("path", "table") and value not in encoder.towers  # a table may be a tower's
     put = lambda options: {k: whole(v) if is_file(k, v) else v for k, v in options.items()}
     own = {name: put(options) for name, options in encoder.own.items()}
@@ -62,6 +62,7 @@ def _absolute(recipe: Recipe) -> Recipe:
             "encoder": encoder.model_copy(update={"options": put(encoder.options), "own": own}),
             "tokenizer": recipe.tokenizer.model_copy(update={"path": whole(recipe.tokenizer.path)}),
             "training": training.model_copy(update={"start": whole(training.start)}),
+            "teacher": teacher and teacher.model_copy(update={"model": whole(teacher.model)}),
             "evaluation": (measured := tuple(_of_examples(choice, recipe) for choice in recipe.evaluation)),
             "watch": _watched(recipe.watch, measured, whole),
         }

@@ -9,8 +9,8 @@ import torch
 from pyarrow import fs
 from torch import Tensor
 
+from models.batch import Batch
 from models.candidates import Rows
-from models.step import Batch
 from pipeline.store import Piece, Store
 
 

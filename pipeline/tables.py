@@ -156,6 +156,8 @@ BATCHES = Table(
         "hard": Column(pl.List(pl.UInt16()), "row numbers of this anchor's own hard negatives", optional=True),
         "document": Column(U64, "as in sentences", optional=True),
         "place": Column(U32, "as in sentences", optional=True),
+        "target": Column(IDS, "clean vocabulary numbers of the row's answer; fillers: []", optional=True),
+        "teacher": Column(pl.List(pl.Float32()), "a teacher's vector of the row's clean text alone", optional=True),
     },
 )
 

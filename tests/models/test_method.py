@@ -5,14 +5,18 @@ import torch
 from tiny import WORDS, drawn_examples, recipe_of, words
 from torch import nn
 
+from models.batch import Batch
 from models.candidates import Rows
+from models.encoding import Setup
+from models.gathering import World
 from models.hyperbolic import riemannian_factor
 from models.method import Method
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
+from models.reduction import trainable
 from models.resolving import resolve
 from models.scorers import SCORERS
-from models.step import Batch, Setup, World, step_gradient, trainable
+from models.step import step_gradient
 from models.summand import CELLS
 
 VOCABULARY = 12

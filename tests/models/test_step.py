@@ -13,12 +13,16 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from tiny import NEW, A, B, drawn_examples, examples, lying_by_example, words
 
+from models.batch import Batch, lanes
 from models.candidates import FILLER, Rows
+from models.encoding import Encode, Setup, step_seed
+from models.gathering import World
 from models.method import Method
 from models.optimizer import clip, optimizer
 from models.recipe import known, load
+from models.reduction import trainable
 from models.resolving import resolve
-from models.step import Batch, Encode, Setup, World, lanes, step_gradient, step_seed, trainable
+from models.step import step_gradient
 
 VOCABULARY, ROWS, STEPS, FEW = 40, 20, 20, 5
 SMALL = ("encoder.width=6", "batches.lane_rows=5", "encoder.dropout=0.3")

@@ -5,9 +5,11 @@ import torch
 from tiny import NEW, WORDS, build, drawn_examples, number, padded, recipe_of, tower, words
 from transformers import BertConfig, BertModel, RobertaConfig, RobertaForMaskedLM
 
+from models.encoding import Setup
+from models.gathering import World
 from models.method import Method
 from models.recipe import RecipeError
-from models.step import Setup, World, step_gradient
+from models.step import step_gradient
 
 TEXTS = [number("river", "sing", "owl"), number("baker"), number("the", "old", "clock", "##s", "wait")]
 RECIPES = ["simcse-unsup", "simcse-sup", "esimcse", "consert", "consert-mlm", "promptbert", "promptbert-sup", "mlm"]

@@ -4,11 +4,11 @@ import torch
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
+from models.batch import Batch
 from models.candidates import FILLER, Rows
 from models.method import Method
 from models.recipe import load
 from models.resolving import resolve
-from models.step import Batch
 
 SPECIAL = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 AROUND = ["this", "sentence", "of", "means", '"', ":", ".", "[", "]", "x"]
