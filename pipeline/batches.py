@@ -57,11 +57,15 @@ class Source:
     held_out: Piece
     examples: Examples | None = None  # None: runs of neighbours
     ahead: int = 0  # sentences from a context to the farthest answer; 0: where a run's rows stand is nobody's concern
+    kin: Piece | None = None  # groups that share a text, where documents are groups
+    teacher: Mapping[int, Piece] | None = None  # for each shard number a teacher's vectors, row-aligned with sentences
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
         rows = ((n, self.sentences[n], self.tokens[n], self.pairs[n]) for n in sorted(self.sentences))
-        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key)
+        taught = (f"{n}:{piece.key}" for n, piece in sorted((self.teacher or {}).items()))
+        more = (*([self.kin.key] if self.kin else ()), *taught)
+        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key, *more)
 
 
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
@@ -265,7 +269,11 @@ def _shard(
         sentences = sentences.with_columns(labels["label"])
         rows, dropped = questions.shard_rows(source.examples.most, sentences, tokens, pairs, groups, entropy)
     else:
-        rows, dropped = examples.shard_rows(store, source.examples, sentences, tokens, pairs, groups, entropy)
+        kin = store.read(source.kin) if source.kin else None
+        vectors = store.read(source.teacher[shard])["vector"] if source.teacher else None
+        rows, dropped = examples.shard_rows(
+            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, vectors
+        )
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times
     return rows
