@@ -97,7 +97,7 @@ class Corpus(Part):
 
     @property
     def example_texts(self) -> int:
-        """Texts of a labelled example, rated premises being made into triples; 0: running text, questions, or groups."""
+        """Texts of a labelled example, rated premises being made into triples; 0: running text, questions, groups."""
         return 0 if self.asks or self.grouped else 3 if self.label else len(self.texts)
 
     @property
@@ -116,8 +116,8 @@ class Corpus(Part):
             raise ValueError(f"corpus.texts names {len(self.texts)} columns; 2, or 3 with a hard negative")
         if self.grouped and not self.document:
             raise ValueError(
-                f"corpus.texts names one column, {self.texts[0]}: name its group's in corpus.document, or 2 texts, or 3 "
-                "with a hard negative"
+                f"corpus.texts names one column, {self.texts[0]}: name that of its group in corpus.document; or name 2 "
+                "columns, or 3 with a hard negative"
             )
         if len(set(self.texts)) < len(self.texts):
             raise ValueError(f"corpus.texts names a column twice: {', '.join(self.texts)}")

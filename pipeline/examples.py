@@ -140,8 +140,8 @@ def _check_views(recipe: Recipe, kind: str, views: int) -> None:
         )
     if kind == "groups" and (texts or recipe.corpus.asks):
         raise RecipeError(
-            f'pairs.kind "groups" wants one text a row; corpus.texts names {len(recipe.corpus.texts)} columns: name one, '
-            "and the group's in corpus.document"
+            f'pairs.kind "groups" wants one text a row; corpus.texts names {len(recipe.corpus.texts)} columns: name '
+            "one, and that of the group in corpus.document"
         )
     shown = len(recipe.view)
     if shown > 1 and shown != views:

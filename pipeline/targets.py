@@ -1,4 +1,4 @@
-"""What a row is to generate: the clean tokens of its answer, cut where both together are longer than the encoder allows."""
+"""What a row is to generate: the clean tokens of its answer, cut where the encoder has no room for both."""
 
 import json
 from pathlib import Path
