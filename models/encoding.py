@@ -29,8 +29,34 @@ class Setup:
 
 
 @dataclass(frozen=True)
+class Encoded:
+    """
+    What encoding a lane gives.
+
+    Args:
+        vector_LD: vectors, all towers side by side, [L, D of all towers].
+        nats: of towers that generate, what the answers take, [], summed; none without a graph.
+    """
+
+    vector_LD: Tensor
+    nats: Mapping[str, Tensor]
+
+    def told(self, shares: Mapping[str, float]) -> Tensor:
+        """The lane's part of the loss that generating takes, []; `shares` of a nat, by tower."""
+        return sum((share * self.nats[tower].detach() for tower, share in shares.items()), torch.zeros(()))
+
+    def backward(self, gradient_LD: Tensor, shares: Mapping[str, float]) -> None:
+        """Send back the gradient of the vectors and that of the nats, in one go: they come from one pass."""
+        roots = [(self.vector_LD, gradient_LD)]
+        roots += [(self.nats[tower], torch.full_like(self.nats[tower], share)) for tower, share in shares.items()]
+        wanted = [(root, gradient) for root, gradient in roots if root.requires_grad]
+        if wanted:
+            torch.autograd.backward([root for root, _ in wanted], [gradient for _, gradient in wanted])
+
+
+@dataclass(frozen=True)
 class Encode:
-    """The vectors of a lane, all towers side by side, [L, D of all towers]; the same whenever it is called."""
+    """Encodes lanes; a lane gives the same whenever it is asked for."""
 
     method: Method
     batch: Batch
@@ -38,13 +64,20 @@ class Encode:
     setup: Setup
     world: World
 
-    def __call__(self, lane: Lane, graph: bool) -> Tensor:
+    def __call__(self, lane: Lane, graph: bool) -> Encoded:
         ids_LT, length_L, view_L = self.batch.seen(lane.row_L, self.world.device)
-        shared = self._shared_masks()
+        telling = {term.tower for term in self.method.generating}
+        answers = self.batch.targets(lane.row_L, self.world.device) if telling else None
+        shared, vectors, nats = self._shared_masks(), [], {}
         torch.manual_seed(step_seed(self.setup.seed, self.number, lane.number))
         with torch.set_grad_enabled(graph):
-            given = [(tower, ids_LT, length_L, shared.get(tower), view_L) for tower in self.method.used]
-            return torch.cat([self.method.encode(*one) for one in given], dim=1)
+            for tower in self.method.used:
+                if answers and tower in telling:
+                    vector_LD, nats[tower] = self.method.encode_packed(tower, (ids_LT, length_L), answers, graph)
+                else:
+                    vector_LD = self.method.encode(tower, ids_LT, length_L, shared.get(tower), view_L)
+                vectors.append(vector_LD)
+        return Encoded(torch.cat(vectors, dim=1), nats if graph else {})
 
     @torch.no_grad()
     def calm(self, every: list[Lane]) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from models.candidates import CANDIDATES
 from models.checking import check, check_values
+from models.generation import GENERATION, generation
 from models.masked import LANE_OBJECTIVES
 from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES
 from models.objectives import OBJECTIVES
@@ -16,6 +17,7 @@ from models.similarity import SIMILARITIES
 from models.towers import ENCODERS
 from models.views import VIEWS
 
+ALONE: Mapping[str, Callable[..., Any]] = {**LANE_OBJECTIVES, GENERATION: generation}  # without candidates
 FILES = ("path", "test", "vectors")  # options of evaluations that name files; others may be called as one is
 
 
@@ -108,9 +110,7 @@ def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
     anchor = term.anchor or towers[0]
     named = {"anchor": anchor, "candidate": term.candidate or anchor}
     if term.candidates is None and term.similarity is None:
-        return term.model_copy(
-            update={**named, "objective": complete(LANE_OBJECTIVES, term.objective, f"{where}.objective")}
-        )
+        return term.model_copy(update={**named, "objective": complete(ALONE, term.objective, f"{where}.objective")})
     if term.candidates is None or term.similarity is None:
         missing = "similarity" if term.similarity is None else "candidates"
         raise RecipeError(f"{where} has no {missing}; a term has candidates and a similarity, or neither")

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from models.batch import Batch, Lane, lanes
+from models.batch import Batch, Lane
 from models.candidates import FILLER, Rows
 from models.encoding import Encode, Setup, by_tower, step_seed, vector_type
 from models.gathering import World, batch_order, rows_of
@@ -44,9 +44,9 @@ def step_gradient(
         FloatingPointError: the loss is not finite.
     """
     method.zero_grad()
-    every = lanes(batch.length_B, setup.lane_rows)
+    every = batch.lanes(setup.lane_rows)
     loss = torch.zeros((), dtype=vector_type(setup), device=world.device)
-    if method.summands:
+    if method.used:
         loss = loss + _compared(method, batch, every, number, setup, world, bound_S)
     if method.lane_terms:
         loss = loss + _told(method, batch, every, number, setup, world)
@@ -64,24 +64,25 @@ def _compared(
     world: World,
     bound_S: Tensor | None,
 ) -> Tensor:
-    """Take the gradient of the terms that compare vectors; my part of their loss."""
+    """Take the gradient of the terms that compare vectors, and of those that generate; my part of their loss."""
     mine = every[world.rank :: world.size]
     encode = Encode(method, batch, number, setup, world)
     chosen = chosen_rows(encode, every)
+    shares = method.shares(batch.length_B, batch.target_lengths()) if method.generating else {}
     with setup.autocast(world.device):
-        vectors = [encode(lane, graph=not setup.cached) for lane in mine]
-    leaf_ND = torch.cat([encode.nothing(), *(vector_LD.detach() for vector_LD in vectors)]).requires_grad_()
+        first = [encode(lane, graph=not setup.cached) for lane in mine]
+    leaf_ND = torch.cat([encode.nothing(), *(lane.vector_LD.detach() for lane in first)]).requires_grad_()
     loss = _loss(method, batch, every, leaf_ND, world, chosen, bound_S)
     loss.backward()
+    loss = loss.detach()
     assert leaf_ND.grad is not None
+    gradients = leaf_ND.grad.split([len(lane.row_L) for lane in mine])
     with setup.autocast(world.device) if setup.cached else nullcontext():
-        for lane, vector_LD, gradient_LD in zip(
-            mine, vectors, leaf_ND.grad.split([len(v) for v in vectors]), strict=True
-        ):
-            again_LD = encode(lane, graph=True) if setup.cached else vector_LD
-            if again_LD.requires_grad:
-                again_LD.backward(gradient_LD)
-    return loss.detach()
+        for lane, encoded, gradient_LD in zip(mine, first, gradients, strict=True):
+            again = encode(lane, graph=True) if setup.cached else encoded
+            again.backward(gradient_LD, shares)
+            loss = loss + again.told(shares).to(loss)
+    return loss
 
 
 def chosen_rows(encode: Encode, every: list[Lane]) -> dict[int, Rows]:

@@ -13,8 +13,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from models.dropout import install
+from models.dropout import ATTENTION, install
 from models.lookup import Dropout, Encoder, real
+from models.packed import Packed
 from models.pretrained import continuing, first_position, local, opened
 from models.recipe import Choice, Readout
 from models.views import CUTS, SLOT, Frame, frame, framed, shuffle, special, split
@@ -35,6 +36,7 @@ class Around:
         readout: what is different after training.
         masked: whether masked words are to be told, which needs a head over the vocabulary.
         base: a folder that takes the place of `path`: weights and sizes as they were saved.
+        packed: whether texts stand in a row with their answers.
     """
 
     tokenizer: Tokenizer | None = None
@@ -42,6 +44,7 @@ class Around:
     readout: Readout = field(default_factory=Readout)
     masked: bool = False
     base: Path | None = None
+    packed: bool = False
 
 
 class Transformer(Encoder):
@@ -136,6 +139,20 @@ class Transformer(Encoder):
             given["position_ids"] = position_LS + first_position(self.body)
         out = self.body(**given, output_hidden_states=both)
         return tuple(out.hidden_states[-2:]) if both else (out.last_hidden_state,)
+
+    def packed(self, rows: Packed) -> tuple[Tensor, Tensor]:
+        """Of texts in a row with their answers the vectors [L, D], and the states [N, D] that tell the answers."""
+        given = {"input_ids": rows.id_LS, "attention_mask": rows.sees()}
+        if getattr(self.body.config, "type_vocab_size", 0) > 1:
+            given["token_type_ids"] = rows.segment_LS
+        state_LSD = self.body(**given).last_hidden_state
+        vector_LD = _pooled((state_LSD,), rows.source_L, torch.zeros_like(rows.source_L), self.pooling)
+        return self._headed(vector_LD, None, use_head=True).to(_exact(self.body)), state_LSD[rows.tells()]
+
+    def ends(self) -> tuple[int, int]:
+        """The special words before and behind a text."""
+        plain = _View.of(Choice(kind="none"), self.around.tokenizer).frame
+        return plain.before[0], plain.behind[0]
 
     def share_head(self, other: Encoder) -> None:
         """Take another transformer's head in place of the own one."""
@@ -292,6 +309,8 @@ class Transformer(Encoder):
             raise ValueError(f'encoder.head is "{head}", which only models like BERT have; this is {kind}: use "mlp"')
         if self.around.masked and words is None and not hasattr(self.whole, "lm_head"):
             raise ValueError(f"a term tells masked words, but where {kind} models tell them is not known; use another")
+        if self.around.packed and self.body.config._attn_implementation != ATTENTION:
+            raise ValueError(f"a term generates, but what words of {kind} models see cannot be said; use one like BERT")
         if any(view.cut for view in self.views) and not hasattr(self.body, "embeddings"):
             raise ValueError(f"view: {kind} models have no embeddings to cut from; use shuffle, template or none")
 
