@@ -82,7 +82,8 @@ def retrain(
         vocabulary = make_vocabulary(road, sentences)
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
-        source = road.source(sentences, tokens, pairs)
+        taught = make_teacher(road, sentences) if road.recipe.teacher else None
+        source = road.source(sentences, tokens, pairs, taught)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
@@ -93,7 +94,7 @@ def retrain(
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
     tables = [documents, sentences, tokens, pairs, *empty(), batches]
-    return summary(order, tables, trained, vectors, scores, filed)
+    return summary(order, tables, trained, vectors, scores, filed, taught)
 
 
 @stage
@@ -138,6 +139,13 @@ def make_pairs(road: Road, sentences: Manifest) -> Manifest:
     """Find which sentences belong together."""
     with watched("pairs") as progress:
         return road.pairs(sentences, progress)
+
+
+@stage
+def make_teacher(road: Road, sentences: Manifest) -> Manifest | None:
+    """Embed all sentences with the model to learn from."""
+    with watched("teacher") as progress:
+        return road.teacher(sentences, progress)
 
 
 @stage

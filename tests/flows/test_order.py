@@ -77,3 +77,10 @@ def test_rated_pairs_are_read_before_any_work(tmp_path):
 def test_rated_pairs_that_are_not_there_are_refused():
     with pytest.raises(RecipeError, match=r"evaluation\.0: source .*no/pairs\.tsv: no such file"):
         planned("quick-thoughts-bag", ["evaluation=[{kind='sts', path='no/pairs.tsv'}]"])
+
+
+def test_a_teacher_that_is_not_there_is_refused_before_any_work(tmp_path):
+    taught = "terms=[{candidates={kind='all'}, similarity={kind='cosine'}, objective={kind='gram'}}]"
+    settings = ["encoder.path=", "encoder.layers=1", "encoder.width=8", "encoder.heads=2", taught]
+    with pytest.raises(RecipeError, match=r'teacher\.model is ".*nobody", which is no model folder: no recipe\.json'):
+        planned("simcse-unsup", [*settings, f"teacher={{model='{tmp_path / 'nobody'}'}}"])
