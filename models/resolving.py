@@ -58,12 +58,14 @@ def _absolute(recipe: Recipe) -> Recipe:
     encoder, training, teacher = recipe.encoder, recipe.training, recipe.teacher
     is_file = lambda key, value: key in ("path", "table") and value not in encoder.towers  # a table may be a tower's
     put = lambda options: {k: whole(v) if is_file(k, v) else v for k, v in options.items()}
+    model_of = lambda options: {k: whole(v) if k == "model" else v for k, v in options.items()}
     own = {name: put(options) for name, options in encoder.own.items()}
     return recipe.model_copy(
         update={
             "encoder": encoder.model_copy(update={"options": put(encoder.options), "own": own}),
             "tokenizer": recipe.tokenizer.model_copy(update={"path": whole(recipe.tokenizer.path)}),
             "training": training.model_copy(update={"start": whole(training.start)}),
+            "augment": tuple(Choice(kind=one.kind, options=model_of(one.options)) for one in recipe.augment),
             "teacher": teacher and teacher.model_copy(update={"model": whole(teacher.model)}),
             "evaluation": (measured := tuple(_of_examples(choice, recipe) for choice in recipe.evaluation)),
             "watch": _watched(recipe.watch, measured, whole),

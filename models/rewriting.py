@@ -2,12 +2,14 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders
 
 from models.decoding import Drawing, answers
@@ -18,6 +20,7 @@ from models.views import NAMES
 from models.wording import FILLERS, UNKNOWN
 
 TIMES, TRIES = 2, 5  # texts drawn at once for each that is wanted, and how often
+AT_ONCE = 512  # rows that are written together, of many texts
 CLOSE = r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]"  # letters and marks that stand without spaces between them
 
 
@@ -92,7 +95,7 @@ def rewritten(model: Model, text: str, most: int = 10, drawing: Drawing | None =
             f"none of {gathered.drawn} texts that were drawn is another one: {gathered.empty} are empty, "
             f"{gathered.copies} say the same; train the model longer, or draw from more words: top_k"
         )
-    return gathered.best(model, most)
+    return _ranked(model, [gathered], most)[0]
 
 
 class Gathered:
@@ -114,14 +117,54 @@ class Gathered:
         if name and name != self.own:
             self.others.setdefault(name, said)
 
-    def best(self, model: Model, most: int) -> Rewrites:
-        """The most similar ones."""
-        others = list(self.others.values())
-        vector_ND = model.encode([self.text, *others])
-        score_N = model.score(vector_ND[:1], vector_ND[1:])[0]
-        best = np.argsort(-score_N, kind="stable")[:most]
+    def best(self, score_N: NDArray[np.float32], most: int) -> Rewrites:
+        """Those with the highest scores."""
+        others, best = list(self.others.values()), np.argsort(-score_N, kind="stable")[:most]
         texts, scores = tuple(others[row] for row in best), tuple(float(score_N[row]) for row in best)
         return Rewrites(texts, scores, self.drawn, self.empty, self.copies, self.repeated)
+
+
+def reworded(
+    model: Model, texts: Sequence[str], seeds: Sequence[int], most: int, drawing: Drawing | None = None
+) -> list[Rewrites]:
+    """
+    Many texts in other words; each gets twice as many draws as are wanted, once, and may end with fewer or none.
+
+    Args:
+        seeds: one a text, which alone decides what is drawn for it.
+    Raises:
+        FolderError: the model does not write.
+    """
+    drawing, encoder = drawing or Drawing(), writer(model)
+    never = forbidden(model.tokenizer, encoder)
+    numbers = [entry.ids for entry in model.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+    found = [Gathered(model.tokenizer, text) for text in texts]
+    for rows in _together(numbers, max(1, AT_ONCE // (most * TIMES)), encoder.room() - 2):
+        draws = [np.random.default_rng(seeds[row]).random((most * TIMES, drawing.longest)) for row in rows]
+        id_BT = torch.tensor([numbers[row] for row in rows], dtype=torch.int64, device=model.device)
+        with model.rounding():
+            written = answers(encoder, id_BT, torch.from_numpy(np.stack(draws)), never, drawing)
+        for row, said in zip(rows, written, strict=True):
+            for one in said:
+                found[row].add(one)
+    return _ranked(model, found, most)
+
+
+def _together(numbers: Sequence[Sequence[int]], size: int, most: int) -> Iterator[list[int]]:
+    """Rows of texts of the same length, some at a time; empty ones, and those above the most tokens, are left out."""
+    order = sorted((row for row, one in enumerate(numbers) if 0 < len(one) <= most), key=lambda row: len(numbers[row]))
+    for _, group in groupby(order, key=lambda row: len(numbers[row])):
+        rows = list(group)
+        yield from (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def _ranked(model: Model, found: Sequence[Gathered], most: int) -> list[Rewrites]:
+    """What was gathered for some texts, by the model's own similarity."""
+    asked_ND = model.encode([one.text for one in found])
+    other_MD = model.encode([other for one in found for other in one.others.values()])
+    ends = np.cumsum([len(one.others) for one in found])
+    stretches = zip(found, asked_ND, np.split(other_MD, ends[:-1]), strict=True)
+    return [one.best(model.score(asked_D[None], other_ND)[0], most) for one, asked_D, other_ND in stretches]
 
 
 def forbidden(tokenizer: Tokenizer, encoder: Transformer) -> list[int]:

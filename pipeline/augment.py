@@ -63,7 +63,49 @@ def repeat(
     return _doubled(rows, start_U, count_R, chosen_U).series()
 
 
-AUGMENTATIONS: dict[str, Callable[..., pl.Series]] = {"none": none, "repeat": repeat, "noise": noise}
+def paraphrase(
+    tokens: pl.Series,
+    draw: np.random.Generator,
+    lexicon: Lexicon | None,
+    row_R: Whole,
+    others: pl.DataFrame,
+    *,
+    model: str,
+    count: Annotated[int, Field(ge=1, le=255)] = 5,
+    top_k: Annotated[int, Field(ge=0)] = 5,
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0,
+    longest: Annotated[int, Field(ge=1)] = 32,
+) -> pl.Series:
+    """
+    Each row in other words: one of those that a model wrote once (stage `augmented`); where it wrote none, as it is.
+
+    Args:
+        tokens, draw: as above.
+        row_R: row of each text in its shard's sentences.
+        others: the shard's table `augmented`.
+        model: folder of a model that writes.
+        count: how many are kept of each text, at most.
+        top_k, top_p, longest: how they are drawn; see `models.decoding.Drawing`.
+    Source:
+        Su 2020 (SimBERT): similar texts that a model writes.
+    """
+    of_P = others["text"].to_numpy() & np.uint64(0xFFFFFFFF)
+    first_R = np.searchsorted(of_P, row_R.astype(np.uint64))
+    count_R = np.searchsorted(of_P, row_R.astype(np.uint64), side="right") - first_R
+    which_R = (keys(draw, len(row_R)) % np.maximum(count_R, 1).astype(np.uint64)).astype(np.int64)
+    own_R = len(others) + np.arange(len(row_R))
+    return pl.concat([others["tokens"].rename("tokens"), tokens]).gather(
+        np.where(count_R > 0, first_R + which_R, own_R)
+    )
+
+
+PARAPHRASE = "paraphrase"
+AUGMENTATIONS: dict[str, Callable[..., pl.Series]] = {
+    "none": none,
+    "repeat": repeat,
+    "noise": noise,
+    PARAPHRASE: paraphrase,
+}
 
 
 def reads_words(choice: Choice) -> bool:

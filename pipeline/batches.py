@@ -65,12 +65,14 @@ class Source:
     ahead: int = 0  # sentences from a context to the farthest answer; 0: where a run's rows stand is nobody's concern
     kin: Piece | None = None  # groups that share a text, where documents are groups
     teacher: Mapping[int, Piece] | None = None  # for each shard number a teacher's vectors, row-aligned with sentences
+    others: Mapping[int, Piece] | None = None  # for each shard number its texts in other words
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
         rows = ((n, self.sentences[n], self.tokens[n], self.pairs[n]) for n in sorted(self.sentences))
         taught = (f"{n}:{piece.key}" for n, piece in sorted((self.teacher or {}).items()))
-        more = (*([self.kin.key] if self.kin else ()), *taught)
+        said = (f"{n}:{piece.key}" for n, piece in sorted((self.others or {}).items()))
+        more = (*([self.kin.key] if self.kin else ()), *taught, *said)
         return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key, *more)
 
 
@@ -277,8 +279,9 @@ def _shard(
     else:
         kin = store.read(source.kin) if source.kin else None
         vectors = store.read(source.teacher[shard])["vector"] if source.teacher else None
+        others = store.read(source.others[shard]) if source.others else None
         rows, dropped = examples.shard_rows(
-            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, vectors
+            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, vectors, others
         )
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times

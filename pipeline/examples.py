@@ -11,7 +11,7 @@ import polars as pl
 from models.parts import bind, complete
 from models.recipe import Choice, Recipe, RecipeError
 from pipeline import groups, targets
-from pipeline.augment import AUGMENTATIONS, reads_words
+from pipeline.augment import AUGMENTATIONS, PARAPHRASE, reads_words
 from pipeline.lexicon import MASKS, Lexicon
 from pipeline.noise import wants_mask
 from pipeline.pairs import PAIRINGS, VIEWS
@@ -45,7 +45,10 @@ class Examples:
 
     def record(self) -> dict[str, Any]:
         """For keys: all that decides rows."""
-        choices = [choice.model_dump() for choice in self.augment]
+        whole = [choice.model_dump() for choice in self.augment]
+        choices = [
+            {k: v for k, v in one.items() if k != "model"} for one in whole
+        ]  # what it wrote has a key of its own
         asked = {name: value for name in ("most", "kind", "room") if (value := getattr(self, name))}
         return {"views": self.views, "augment": choices, "tokenizer": self.tokenizer, **asked}
 
@@ -203,6 +206,7 @@ def shard_rows(
     entropy: tuple[int, int, int],
     kin: pl.DataFrame | None = None,
     vectors: pl.Series | None = None,
+    others: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, Mapping[str, int]]:
     """
     A shard's examples, each of which is a run of its own; one with a text that repeats a held-out one is left out.
@@ -216,6 +220,7 @@ def shard_rows(
         entropy: seed, epoch and number of the shard, on which alone augmentation and what is drawn of groups depend.
         kin: table `kin`, where documents are groups.
         vectors: the teacher's, row-aligned with the sentences; None: there is none.
+        others: table `augmented`, where an augmentation reads it.
     Returns:
         One row a view, in order: text, tokens, group, view and run, perhaps target and teacher; and how many training
         sentences stand in no example, or in one that is left out; how many pairs, groups and targets were left out or
@@ -224,7 +229,7 @@ def shard_rows(
     views, shard = examples.views, entropy[-1]
     member_EV, counts = _members(examples, sentences, pairs, held_out, entropy)
     row_B = member_EV.ravel()
-    made = _augmented(store, examples, tokens["tokens"], member_EV, entropy)
+    made = _augmented(store, examples, tokens["tokens"], member_EV, entropy, others)
     more: dict[str, pl.Series] = {}
     if examples.room:
         told = tokens["tokens"].gather(member_EV[:, [1, 0]].ravel())
@@ -288,7 +293,12 @@ def _targets(made: pl.Series, told: pl.Series, views: int, room: int) -> tuple[p
 
 
 def _augmented(
-    store: Store, examples: Examples, tokens: pl.Series, member_EV: np.ndarray[Any, Any], entropy: tuple[int, int, int]
+    store: Store,
+    examples: Examples,
+    tokens: pl.Series,
+    member_EV: np.ndarray[Any, Any],
+    entropy: tuple[int, int, int],
+    others: pl.DataFrame | None,
 ) -> pl.Series:
     """Tokens of the examples' rows; each view has a generator of its own."""
     if not examples.augment:
@@ -296,7 +306,10 @@ def _augmented(
     lexicon = _lexicon(store, examples.tokenizer) if examples.tokenizer else None
     columns = [
         bind(AUGMENTATIONS, choice)(
-            tokens.gather(member_EV[:, view]), np.random.default_rng([*entropy, view + 1]), lexicon
+            tokens.gather(member_EV[:, view]),
+            np.random.default_rng([*entropy, view + 1]),
+            lexicon,
+            *((member_EV[:, view], others) if choice.kind == PARAPHRASE else ()),
         )
         for view, choice in enumerate(examples.augment)
     ]

@@ -117,8 +117,19 @@ class Road:
 
         return teacher.vectors(self.store, self.recipe, sentences, progress) if self.recipe.teacher else None
 
+    def augmented(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest | None:
+        """Training sentences in other words; None: no augmentation reads them."""
+        from pipeline import paraphrases  # torch
+
+        return paraphrases.paraphrases(self.store, self.recipe, sentences, _tokenizer(words), progress)
+
     def source(
-        self, sentences: Manifest, tokens: Manifest, pairs: Manifest, teacher: Manifest | None = None
+        self,
+        sentences: Manifest,
+        tokens: Manifest,
+        pairs: Manifest,
+        teacher: Manifest | None = None,
+        augmented: Manifest | None = None,
     ) -> batches.Source:
         """
         What batches are made of.
@@ -129,9 +140,12 @@ class Road:
         made_of = examples.completed(self.recipe, lambda: _tokenizer(self.vocabulary(sentences)))
         kin = groups.kindred(self.store, sentences.pieces) if made_of and made_of.kind == "groups" else None
         taught = teacher.pieces if teacher else None
+        others = augmented.pieces if augmented else None
         held_out = batches.held_out(self.store, sentences.pieces)
         ahead = max((term.ahead for term in self.recipe.terms), default=0)
-        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead, kin, taught)
+        return batches.Source(
+            sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead, kin, taught, others
+        )
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:
         """
