@@ -466,7 +466,7 @@ def test_one_augmentation_is_every_view_s():
             r'augment has 3 entries; .* "single" has 2 views: should be 1, for all, or 2, one a view, or left out',
         ),
         (["augment=['repeat']"], r'augment has 1 entries; .* "neighbours" has 0 views: leave it out'),
-        ([SINGLE, "augment=['none', 'shout']"], r'augment\.1\.kind is "shout"; known: noise, none, repeat'),
+        ([SINGLE, "augment=['none', 'shout']"], r'augment\.1\.kind is "shout"; known: noise, none, paraphrase, repeat'),
         ([SINGLE, "augment=['none', {kind='repeat', rate=2}]"], r"augment\.1\.rate is 2: "),
         ([SINGLE, "batches.rows=13"], r"batches\.rows is 13; should be a multiple of 2, .*such as 12 or 14"),
         (["pairs={kind='single', context_size=1}"], r'pairs has no option "context_size"; options of single: none'),
