@@ -41,7 +41,7 @@ TEXTS = [
     "a [MASK] b",
     "x",
 ]
-PLAIN = ["simcse-unsup", "simcse-sup", "esimcse", "consert", "mlm", "consert-mlm"]
+PLAIN = ["simcse-unsup", "simcse-sup", "esimcse", "consert", "mlm", "consert-mlm", "simbert"]
 RIDING = ["promptbert", "promptbert-sup", "esimcse-prompt"]
 VARIANTS = {  # readouts that no recipe has
     "head-and-normalised": ("simcse-unsup", ["readout.head=true", "readout.normalise=true"]),
@@ -176,7 +176,7 @@ def test_a_long_text_in_a_template_is_cut_and_the_template_is_not(folders):
     assert words.count("owls") == CUT
 
 
-@pytest.mark.parametrize("case", ["mlm", "consert-mlm"])
+@pytest.mark.parametrize("case", ["mlm", "consert-mlm", "simbert"])
 def test_a_model_of_masked_words_tells_them_in_transformers_as_it_does_here(folders, case):
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 

@@ -31,14 +31,19 @@ def loss(method, given, lane_rows=5):
     return step_gradient(method, given, 0, Setup(0, lane_rows, "fp64"), World())
 
 
-def test_a_mean_is_over_the_told_tokens_of_the_whole_batch():
+def test_loss_and_gradient_are_a_mean_over_the_told_tokens_of_the_whole_batch():
     method = build("simbert", ALONE)
     given, encoder = batch(method.recipe), method.tower("f")
     every = torch.arange(len(given.length_B))
     _, nats = matched_and_told(encoder, *given.padded(every), *given.targets(every, torch.device("cpu")))
     ends = int((given.target_length_B > 0).sum())
     assert told(encoder, given.length_B, given.target_length_B) == len(given.target_ids) + ends
-    assert loss(method, given) == pytest.approx(nats.item() / (len(given.target_ids) + ends), rel=1e-12)
+    mean = nats / (len(given.target_ids) + ends)
+    weights = [weight for weight in method.parameters() if weight.requires_grad]
+    gradients = torch.autograd.grad(mean, weights, allow_unused=True)
+    assert loss(method, given) == pytest.approx(mean.item(), rel=1e-12)
+    for weight, gradient in zip(weights, gradients, strict=True):
+        torch.testing.assert_close(weight.grad, torch.zeros_like(weight) if gradient is None else gradient.to_dense())
 
 
 def test_a_sum_is_divided_by_nothing():
@@ -176,7 +181,7 @@ def test_a_batch_without_a_teacher_is_refused():
 
 def test_gram_is_a_double_loop_and_a_pair_left_out_counts_nothing():
     score_AC, taught_AC = sides([[0.5, -0.25, 1.0], [0.0, 0.75, -1.0]], [[0.5, 0.25, 0.0], [1.0, 0.5, 0.0]])
-    masked_AC = score_AC.masked_fill(torch.tensor([[False, False, True], [False, False, False]]), -torch.inf)
+    masked_AC = score_AC + torch.tensor([[0, 0, -torch.inf], [0, 0, 0]])
     amount, count = gram(masked_AC, taught_AC.detach())
     amount.backward()
     assert amount.item() == pytest.approx(0.0 + 0.25 + 1.0 + 0.0625 + 1.0) and count == 5
