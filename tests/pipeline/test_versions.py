@@ -177,7 +177,7 @@ def test_what_the_stage_uses_changes_the_digest(tmp_path, changes):
 def test_the_code_of_a_stage_is_found_through_files_and_dictionaries():
     assert "pipeline.prose.markdown" in used(ROOT, STAGES["documents"][1])
     assert "pipeline.pairs.neighbours" in used(ROOT, STAGES["pairs"][1])
-    assert {"models.step.lanes", "models.objectives.softmax"} <= set(used(ROOT, STAGES["weights"][1]))
+    assert {"models.batch.lanes", "models.objectives.softmax"} <= set(used(ROOT, STAGES["weights"][1]))
 
 
 if __name__ == "__main__":
