@@ -12,7 +12,10 @@ from models.recipe import RecipeError
             r"batches\.rows is 400; .*multiple of 3.* 399 or 402",
         ),
         (["pairs={kind='single'}", "augment=['none', 'repeat', 'none']"], r"augment has 3 entries; .* has 2 views"),
-        (["pairs={kind='twins'}"], r'pairs\.kind is "twins"; known: neighbours, none, pairs, qa, single, triples'),
+        (
+            ["pairs={kind='twins'}"],
+            r'pairs\.kind is "twins"; known: groups, neighbours, none, pairs, qa, single, triples',
+        ),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_before_any_work(overrides, message):
