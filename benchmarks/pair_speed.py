@@ -26,12 +26,16 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from tokenizers import Tokenizer
 from torch import nn
 
+from models.batch import Batch
 from models.candidates import Rows
+from models.encoding import Setup
+from models.gathering import World
 from models.method import Method
 from models.optimizer import optimizer
 from models.recipe import load
+from models.reduction import trainable
 from models.resolving import resolve
-from models.step import Batch, Setup, World, step_gradient, trainable
+from models.step import step_gradient
 
 Step = Callable[[], float]
 RATE = 2e-5

@@ -12,13 +12,17 @@ import time
 
 import torch
 
+from models.batch import Batch
 from models.candidates import Rows
+from models.encoding import Setup
+from models.gathering import World
 from models.method import Method
 from models.noise import Counted
 from models.optimizer import optimizer
 from models.recipe import load
+from models.reduction import trainable
 from models.resolving import resolve
-from models.step import Batch, Setup, World, step_gradient, trainable
+from models.step import step_gradient
 
 SIZES = (5_000, 20_000, 80_000)
 STEPS, ROUNDS = 10, 3

@@ -125,6 +125,37 @@ def search(
             print(json.dumps(hit) if as_json else f"{hit['score']:6.3f}  {place}\n        {hit['text']}")
 
 
+@app.command()
+def rewrite(
+    model: Model,
+    text: Annotated[str, typer.Argument(help="What to say in other words.")],
+    store: StorePlace = ".firth",
+    most: Annotated[int, typer.Option("-n", min=1, help="Texts to show.")] = 10,
+    top_k: Annotated[int, typer.Option(min=0, help="Draw each word from so many likeliest; 0: from all.")] = 5,
+    top_p: Annotated[float, typer.Option(help="And of them from those that together have this chance.")] = 1.0,
+    longest: Annotated[int, typer.Option(min=1, help="Most tokens of a text.")] = 32,
+    seed: Annotated[int, typer.Option(help="The same gives the same texts.")] = 0,
+    tracking: Tracking = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a text.")] = False,
+) -> None:
+    """Say a text in other words, with a model whose recipe has a term that generates; the most similar first."""
+    if not 0 < top_p <= 1:
+        raise typer.BadParameter(f"{top_p} is no chance above 0, up to 1", param_hint="--top-p")
+    with _told():
+        from flows.rewrite import Drawing, rewrites
+
+        drawing = Drawing(top_k, top_p, longest)
+        found = rewrites(model, text, store=store, most=most, drawing=drawing, seed=seed, tracking=tracking)
+        for said, score in zip(found.texts, found.scores, strict=True):
+            print(json.dumps({"score": score, "text": said}) if as_json else f"{score:6.3f}  {said}")
+        if len(found.texts) < most:
+            print(
+                f"firth: {len(found.texts)} of {most}: of {found.drawn} texts that were drawn {found.empty} are empty, "
+                f"{found.copies} say the same as the text, {found.repeated} were drawn before",
+                file=sys.stderr,
+            )
+
+
 def _show(result: dict[str, Any]) -> None:
     from rich.console import Console
 

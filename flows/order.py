@@ -15,7 +15,7 @@ from models.folder import WEIGHTS
 from models.pretrained import LEARNED, MissingModelError, check_weights, local
 from models.recipe import Recipe, RecipeError, digest, load
 from models.resolving import resolve
-from pipeline import evaluate, examples, register, word_vectors
+from pipeline import evaluate, examples, paraphrases, register, teacher, word_vectors
 from pipeline.road import Road
 from pipeline.store import Store, StoreError
 
@@ -78,7 +78,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
 
     Raises:
         RecipeError: what the recipe asks for does not exist; the known names are listed. Or a file to evaluate on
-            cannot be used.
+            cannot be used, or the teacher, or the model that writes paraphrases.
         WordVectorsError: a table of word vectors is not there.
     """
     plan = resolve(load(recipe, overrides))
@@ -87,6 +87,8 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     evaluate.check(plan.watch.evaluation, "watch.evaluation")
     evaluate.fits(plan)
     word_vectors.check(plan)
+    teacher.check(plan)
+    paraphrases.check(plan)
     given_digest(plan)
     return plan
 

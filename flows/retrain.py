@@ -19,6 +19,7 @@ from flows.order import Order, check, given_digest
 from flows.progress import watched
 from flows.summary import Filed, summary
 from pipeline import counted, embed, ngrams, register, scoring
+from pipeline.augment import PARAPHRASE
 from pipeline.batches import Source
 from pipeline.cluster import scratch, session
 from pipeline.manifest import Manifest
@@ -82,7 +83,9 @@ def retrain(
         vocabulary = make_vocabulary(road, sentences)
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
-        source = road.source(sentences, tokens, pairs)
+        taught = make_teacher(road, sentences) if road.recipe.teacher else None
+        augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
+        source = road.source(sentences, tokens, pairs, taught, augmented if augmented.pieces else None)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
@@ -92,8 +95,8 @@ def retrain(
         vectors = make_vectors(road, trained, sentences)
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
-    tables = [documents, sentences, tokens, pairs, *empty(), batches]
-    return summary(order, tables, trained, vectors, scores, filed)
+    tables = [documents, sentences, tokens, pairs, empty("negatives"), augmented, batches]
+    return summary(order, tables, trained, vectors, scores, filed, taught)
 
 
 @stage
@@ -138,6 +141,20 @@ def make_pairs(road: Road, sentences: Manifest) -> Manifest:
     """Find which sentences belong together."""
     with watched("pairs") as progress:
         return road.pairs(sentences, progress)
+
+
+@stage
+def make_teacher(road: Road, sentences: Manifest) -> Manifest | None:
+    """Embed all sentences with the model to learn from."""
+    with watched("teacher") as progress:
+        return road.teacher(sentences, progress)
+
+
+@stage
+def make_augmented(road: Road, sentences: Manifest, vocabulary: Vocabulary) -> Manifest:
+    """Write training sentences in other words."""
+    with watched("augmented") as progress:
+        return road.augmented(sentences, vocabulary, progress) or empty("augmented")
 
 
 @stage
@@ -219,6 +236,10 @@ def _lineage(road: Road, batches: str, source: Source) -> dict[str, Any]:
     }
 
 
-def empty() -> list[Manifest]:
-    """Stages of the road that no recipe of today fills."""
-    return [Manifest(name, "", {}, cached=True) for name in ("negatives", "augmented")]
+def empty(name: str) -> Manifest:
+    """A stage of the road that the recipe does not fill."""
+    return Manifest(name, "", {}, cached=True)
+
+
+def _paraphrased(road: Road) -> bool:
+    return any(choice.kind == PARAPHRASE for choice in road.recipe.augment)

@@ -1,7 +1,7 @@
 """What a run says at its end: the object that `--json` prints, from which the scoreboard is made too."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flows.order import Order
@@ -11,11 +11,15 @@ from pipeline.scoring import Outcome
 from pipeline.store import Piece, Store
 from pipeline.weights import Weights
 
-UNASKED = {  # of training questions and their answers, by their counts
+UNASKED = {  # of questions, pairs, groups and targets, by their counts in batches
     "no_right": "questions without a right answer",
     "no_wrong": "questions without a wrong answer",
     "wrong_is_right": "wrong answers that say the same as a right one",
     "wrong_beyond_most": "wrong answers beyond pairs.most: each epoch draws others",
+    "equal_pairs": "pairs of texts that say the same",
+    "groups_of_one": "groups of one text",
+    "groups_of_one_text": "groups of texts that all say the same",
+    "targets_cut": "texts to generate, cut where the encoder has no room behind what they answer",
 }
 SHOWN = 3  # quarantined rows that stand in the summary itself
 
@@ -50,15 +54,18 @@ def summary(
     vectors: Manifest,
     scores: Outcome,
     filed: Filed,
+    teacher: Manifest | None = None,
 ) -> dict[str, Any]:
     """
     All figures of a run, in plain JSON types.
 
     Args:
         tables: documents, sentences, tokens, pairs, negatives, augmented, batches.
+        teacher: vectors by the model that was learned from, if there is one.
     """
     road, (documents, _, tokens, *_) = order.road, tables
-    stages: list[Any] = [*tables, trained, vectors, scores, filed]
+    taught = [replace(teacher, name="teacher")] if teacher else []
+    stages: list[Any] = [*tables[:-1], *taught, tables[-1], trained, vectors, scores, filed]
     return {
         "recipe": road.recipe.name,
         "corpus": road.uri,

@@ -24,6 +24,7 @@ class Rows:
         view_B: uint8: which of its example's views a row is, from 0; None: all 0.
         hard_BH: int64 row numbers of an anchor's own hard negatives; -1 fills; None: there are none.
         document_B, place_B: int64: where a row's sentence stands; None: nobody asks for its run.
+        teacher_BE: float32 vectors of a teacher, of the rows' clean texts; None: nobody teaches.
     """
 
     side_B: Tensor
@@ -33,6 +34,7 @@ class Rows:
     hard_BH: Tensor | None = None
     document_B: Tensor | None = None
     place_B: Tensor | None = None
+    teacher_BE: Tensor | None = None
 
     def runs(self) -> Runs:
         """
@@ -287,8 +289,26 @@ def ahead(
     return Pool(candidate_BD, answer_AP, shift_AC)
 
 
+def every(rows: Rows, anchor_A: Tensor, candidate_BD: Tensor) -> Pool:
+    """
+    All rows of the batch that are texts, the anchor too; for an objective that asks for no right answer.
+
+    Args:
+        rows: the whole batch; each of its texts is an anchor, whatever its side.
+        anchor_A: int64 row numbers of this worker's anchors.
+        candidate_BD: vectors of all rows, in batch order, gathered from all workers.
+    Returns:
+        A pool with C = B columns, and no answers.
+    """
+    filler_B = rows.side_B == FILLER
+    shift_AC = candidate_BD.new_zeros(len(anchor_A), len(candidate_BD)).masked_fill_(filler_B, -torch.inf)
+    return Pool(candidate_BD, anchor_A.new_full((len(anchor_A), 1), -1), shift_AC if filler_B.any() else None)
+
+
 def anchors(kind: str, rows: Rows) -> Tensor:
     """Row numbers [A] of the anchors of a term with this kind of candidates."""
+    if kind == "all":
+        return (rows.side_B != FILLER).nonzero().flatten()
     every_A = rows.anchors()
     if kind == "own":
         return every_A[(wrong(rows, every_A) >= 0).any(dim=1)]
@@ -332,4 +352,10 @@ def _alike(group_B: Tensor, anchor_A: Tensor, answer_AP: Tensor) -> tuple[Tensor
     return left_M[keep_M], column_M[keep_M]
 
 
-CANDIDATES: dict[str, Callable[..., Pool]] = {"ahead": ahead, "batch": batch, "other-view": other_view, "own": own}
+CANDIDATES: dict[str, Callable[..., Pool]] = {
+    "ahead": ahead,
+    "all": every,
+    "batch": batch,
+    "other-view": other_view,
+    "own": own,
+}

@@ -5,9 +5,13 @@ from pathlib import Path
 import torch
 
 from models.candidates import Rows
+from models.generation import generates
+from models.lane import compares
 from models.method import Method
 from models.recipe import Readout, Recipe, RecipeError
 from models.views import CUTS
+
+PACKED_POOLINGS = ("first", "mean")  # of the text in a row with its answer
 
 
 def check(recipe: Recipe) -> None:
@@ -23,6 +27,8 @@ def check(recipe: Recipe) -> None:
     _check_counting(recipe)
     _check_descent(recipe)
     _check_ahead(recipe)
+    _check_generation(recipe)
+    _check_teacher(recipe)
 
 
 def check_values(recipe: Recipe, base: Path | None) -> None:
@@ -110,3 +116,50 @@ def _check_ahead(recipe: Recipe) -> None:
             raise RecipeError(
                 f'terms.{number}.ahead is {term.ahead}, but its candidates.kind is "{kind}"; should be ahead or batch'
             )
+
+
+def _check_generation(recipe: Recipe) -> None:
+    """A row of a term that generates is a text and its answer, which not every encoder and view knows."""
+    compared = {name for term in recipe.terms if compares(term) for name in (term.anchor, term.candidate)}
+    seen: set[str] = set()
+    for number, term in enumerate(recipe.terms):
+        if not generates(term):
+            continue
+        where = f'terms.{number}.objective.kind is "generation"'
+        if recipe.encoder.kind != "transformer":
+            raise RecipeError(f"{where}, which wants encoder.kind = transformer, not {recipe.encoder.kind}")
+        for at, view in enumerate(recipe.view):
+            if view.kind != "none":
+                raise RecipeError(f'{where}, of a text as it is, but view.{at}.kind is "{view.kind}"; leave view out')
+        pooling = recipe.encoder.tower(term.anchor)["pooling"]
+        if pooling not in PACKED_POOLINGS:
+            raise RecipeError(f'{where}, but encoder.pooling is "{pooling}"; should be {" or ".join(PACKED_POOLINGS)}')
+        if compared and term.anchor not in compared:
+            raise RecipeError(
+                f'{where}, of tower "{term.anchor}", which no term compares: one pass does both; set '
+                f"terms.{number}.anchor to one of {', '.join(sorted(compared))}"
+            )
+        if term.anchor in seen:
+            raise RecipeError(f'{where}, of tower "{term.anchor}" a second time; leave one out, or change its weight')
+        seen.add(term.anchor)
+
+
+def _check_teacher(recipe: Recipe) -> None:
+    """A teacher and the term that learns from it need each other."""
+    for number, term in enumerate(recipe.terms):
+        candidates = term.candidates.kind if term.candidates else "none"
+        if (term.objective.kind == "gram") != (candidates == "all"):
+            raise RecipeError(
+                f'terms.{number}.objective.kind is "{term.objective.kind}" and its candidates.kind "{candidates}"; '
+                'objective "gram" and candidates "all" go with each other alone'
+            )
+        if term.objective.kind == "gram" and not recipe.teacher:
+            raise RecipeError(
+                f'terms.{number}.objective.kind is "gram", but there is no teacher; name the folder of a model, as in '
+                "teacher.model=FOLDER"
+            )
+    if recipe.teacher and not any(term.objective.kind == "gram" for term in recipe.terms):
+        raise RecipeError(
+            f'teacher.model is "{recipe.teacher.model}", but no term learns from it; give one objective = '
+            '{ kind = "gram" } with candidates = { kind = "all" }, or leave teacher out'
+        )

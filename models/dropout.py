@@ -79,14 +79,19 @@ def attention(
 
 def install(body: Any) -> None:
     """Let a model of the transformers library use both; one that knows no attention but its own keeps it."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
-
     if getattr(body, "_supports_sdpa", False) and getattr(body, "_supports_attention_backend", False):
-        AttentionInterface.register(ATTENTION, attention)
-        AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+        register()
         body.set_attn_implementation(ATTENTION)
     for module in body.modules():
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, Dropout(child.p))
+
+
+def register() -> None:
+    """Name the attention in the transformers library, with masks that are True where a token sees another."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(ATTENTION, attention)
+    AttentionMaskInterface.register(ATTENTION, sdpa_mask)

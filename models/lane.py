@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from models.generation import generates
 from models.lookup import Encoder
 from models.masked import LANE_OBJECTIVES
 from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES, Counted, NoiseWords, Unnormalised
@@ -56,7 +57,14 @@ class LaneTerm:
 
 def in_lane(term: Term) -> bool:
     """Whether a term needs nothing beyond a lane: masked words, or words told from windows."""
-    return term.candidates is None or term.candidates.kind in WORD_CANDIDATES
+    if term.candidates is None:
+        return not generates(term)
+    return term.candidates.kind in WORD_CANDIDATES
+
+
+def compares(term: Term) -> bool:
+    """Whether a term compares vectors of the whole batch."""
+    return not in_lane(term) and not generates(term)
 
 
 def lane_term(term: Term, encoder: Encoder, other: Encoder, kind: str, counted: Counted) -> LaneTerm:

@@ -73,11 +73,25 @@ def told(encoder: Transformer, hidden: Hidden, length_L: Tensor) -> Tensor:
     """
     if not len(hidden.target_N):
         return torch.zeros((), device=length_L.device)
+    return nats(encoder, encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT), hidden.target_N)
+
+
+def nats(encoder: Transformer, state_ND: Tensor, target_N: Tensor) -> Tensor:
+    """Cross-entropy of the words that some states should tell, nats summed over them, []; 0 for none."""
+    if not len(target_N):
+        return state_ND.new_zeros((), dtype=torch.float32)
     # Filled up to a round number: a product of each new size is compiled anew, and kept.
-    more = -len(hidden.target_N) % ROUND
-    state_ND = nn.functional.pad(encoder.states_of(hidden.id_LT, length_L, hidden.chosen_LT), (0, 0, 0, more))
-    target_N = nn.functional.pad(hidden.target_N, (0, more), value=NOTHING)
-    score_NV = encoder.words_at(state_ND)
+    more = -len(target_N) % ROUND
+    target_N = nn.functional.pad(target_N, (0, more), value=NOTHING)
+    return surprise(encoder.words_at(nn.functional.pad(state_ND, (0, 0, 0, more))), target_N)
+
+
+def surprise(score_NV: Tensor, target_N: Tensor) -> Tensor:
+    """
+    Cross-entropy of words by their scores, nats summed over them, []; a target `NOTHING` counts nothing.
+
+        - sum over n of log( exp score[n, target[n]] / sum over v of exp score[n, v] )
+    """
     score_NV = score_NV.float() if score_NV.dtype == torch.bfloat16 else score_NV
     return nn.functional.cross_entropy(score_NV, target_N, ignore_index=NOTHING, reduction="sum")
 

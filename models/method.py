@@ -9,7 +9,8 @@ from tokenizers import Tokenizer as WordPieces
 from torch import Tensor, nn
 
 from models.candidates import Rows
-from models.lane import LaneTerm, in_lane, lane_term
+from models.generation import Generating, generates, matched_and_told
+from models.lane import LaneTerm, compares, in_lane, lane_term
 from models.lookup import Encoder, Words
 from models.noise import Counted
 from models.queue import Queue
@@ -19,6 +20,7 @@ from models.sequence import Recurrent, Runs
 from models.similarity import cosine
 from models.summand import Summand, summand
 from models.towers import contexts, encoders
+from models.transformer import Transformer
 
 
 class Method(nn.Module):
@@ -56,7 +58,7 @@ class Method(nn.Module):
                     words.sparse = True
         self.contexts = nn.ModuleDict(contexts(recipe, towers))
         widths = lambda term: (self.anchor_width(term), towers[term.candidate].width)
-        self.summands = tuple(summand(term, widths(term)) for term in recipe.terms if not in_lane(term))
+        self.summands = tuple(summand(term, widths(term)) for term in recipe.terms if compares(term))
         self.similarities = _learning(one.similarity for one in self.summands)
         counted, kind = counted or _made_up(vocabulary, frequency), recipe.encoder.kind
         self.lane_terms = tuple(
@@ -65,7 +67,11 @@ class Method(nn.Module):
             if in_lane(term)
         )
         self.told = _learning(term.objective for term in self.lane_terms)
-        self.used = tuple(dict.fromkeys(name for term in self.summands for name in (term.anchor, term.candidate)))
+        self.generating = tuple(
+            Generating(term.anchor, term.weight, term.reduce == "mean") for term in recipe.terms if generates(term)
+        )
+        compared = [name for term in self.summands for name in (term.anchor, term.candidate)]
+        self.used = tuple(dict.fromkeys([*compared, *(term.tower for term in self.generating)]))
         self.start_queues()
 
     def by_rows(self) -> list[nn.Parameter]:
@@ -98,7 +104,7 @@ class Method(nn.Module):
     def start_queues(self) -> None:
         """Empty queues for the terms that have one, their encoders equal to the towers as they are now."""
         self.queues = nn.ModuleDict()
-        for number, term in enumerate(term for term in self.recipe.terms if not in_lane(term)):
+        for number, term in enumerate(term for term in self.recipe.terms if compares(term)):
             options = term.candidates.options if term.candidates else {}
             if options.get("queue", 0) > 0:
                 self.queues[str(number)] = Queue(self.tower(term.candidate), options["queue"], options["momentum"])
@@ -117,6 +123,17 @@ class Method(nn.Module):
     ) -> Tensor:
         """One tower's vectors, [L, D]; `shared` is the step's dropout mask, `view_L` each row's view."""
         return cast(Tensor, self.tower(tower)(ids_LT, length_L, shared, view_L))
+
+    def encode_packed(
+        self, tower: str, texts: tuple[Tensor, Tensor], answers: tuple[Tensor, Tensor], telling: bool
+    ) -> tuple[Tensor, Tensor]:
+        """One tower's vectors, [L, D], and the nats that the answers take, []; see `matched_and_told`."""
+        return matched_and_told(cast(Transformer, self.tower(tower)), *texts, *answers, telling=telling)
+
+    def shares(self, length_B: Tensor, answer_B: Tensor) -> dict[str, float]:
+        """By tower, what a nat of an answer weighs in the loss of a batch whose texts and answers are so long."""
+        encoder = lambda name: cast(Transformer, self.tower(name))
+        return {term.tower: term.share(encoder(term.tower), length_B, answer_B) for term in self.generating}
 
     def on_gradient(self) -> None:
         """What encoders do to the gradients of a step before they are clipped and the weights move."""
@@ -182,7 +199,7 @@ class Method(nn.Module):
         Source:
             van den Oord, Li and Vinyals 2018, section 2.3 and appendix A.1; Poole et al. 2019, section 2.3.
         """
-        numbers = [number for number, term in enumerate(self.recipe.terms) if not in_lane(term)]
+        numbers = [number for number, term in enumerate(self.recipe.terms) if compares(term)]
         told = zip(numbers, self.summands, bound_S.tolist(), strict=True)
         return {number: value for number, term, value in told if term.softmax}
 

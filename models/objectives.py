@@ -112,6 +112,27 @@ def _lacking(score_AC: Tensor, answer_AP: Tensor, margin: float) -> tuple[Tensor
     return lack_APC.where(counts_APC, 0.0).sum(), triples(kept_AC, answer_AP)
 
 
+def gram(score_AC: Tensor, taught_AC: Tensor) -> tuple[Tensor, Tensor]:
+    """
+    How far scores are from a teacher's.
+
+        sum over a, c of (score[a, c] - taught[a, c])^2
+
+    Where all texts are anchors and candidates, these are the Gram matrices of two models' vectors, which may be of
+    unlike widths: 0 where they differ by a rotation.
+
+    Args:
+        score_AC: similarity, no unit; -inf for a candidate left out, which is neither summed nor counted.
+        taught_AC: the teacher's cosines, in place of right answers.
+    Returns:
+        Sum over pairs of anchor and candidate, and the number of pairs, both [].
+    Source:
+        Su 2021 (RoFormer-Sim), the second stage; similarity-preserving distillation as in Tung and Mori 2019.
+    """
+    kept_AC = kept(score_AC)
+    return (score_AC - taught_AC).where(kept_AC, 0.0).square().sum(), kept_AC.sum()
+
+
 def kept(score_AC: Tensor) -> Tensor:
     """Whether a candidate stands in an anchor's pool, [A, C]; a score that is no number does, so that it shows."""
     return score_AC != -torch.inf
@@ -138,10 +159,16 @@ def _right(like_AC: Tensor, answer_AP: Tensor) -> Tensor:
 
 OBJECTIVES: dict[str, Callable[..., tuple[Tensor, Tensor]]] = {
     "binary": binary,
+    "gram": gram,
     "hinge": hinge,
     "margin": margin,
     "softmax": softmax,
 }
 
 # What an objective is a mean over, where that is not its anchors: known without a score, from who is in which pool.
-COUNTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"binary": pairs, "hinge": triples, "margin": triples}
+COUNTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "binary": pairs,
+    "gram": pairs,
+    "hinge": triples,
+    "margin": triples,
+}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from models.pieces import going_on
 from models.recipe import RecipeError
+from models.rotary import KIND
 
 WITH_POOLER = ("bert", "roberta", "xlm-roberta")  # whose unused pooler can be left out
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout")  # by kind of model
@@ -57,41 +58,33 @@ def opened(
     dropout: float | None,
     masked: bool,
     tokenizer: Tokenizer | None,
+    rotary: bool = False,
 ) -> Any:
     """
-    A model of the `transformers` library: a folder's, or a new BERT.
+    A model of the `transformers` library: a folder's, or a new BERT, or a new RoFormer if it is `rotary`.
 
     Raises:
-        ValueError: it has fewer words than the tokenizer.
+        ValueError: it has fewer words than the tokenizer, or is no RoFormer as it should be.
     """
-    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, BertConfig  # 4 s, so only where needed
+    from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM  # 4 s, so only where needed
 
     kind: Any = AutoModelForMaskedLM if masked else AutoModel
     bare: dict[str, Any] = {} if masked else {"add_pooling_layer": False}
     if dropout is not None and not 0 <= dropout < 1:
         raise ValueError(f"encoder.dropout is {dropout}; it is a share of numbers to drop, from 0 to below 1")
     if folder is None:
-        for name in ("layers", "width", "heads", "inner", "positions"):
-            if new[name] < 1:
-                raise ValueError(f"encoder.{name} is {new[name]}; should be at least 1")
-        padding = tokenizer.token_to_id("[PAD]") if tokenizer else None
-        if new["width"] % new["heads"]:
-            raise ValueError(f"encoder.width is {new['width']}; should be a multiple of encoder.heads, {new['heads']}")
-        config = BertConfig(
-            vocab_size=vocabulary,
-            num_hidden_layers=new["layers"],
-            hidden_size=new["width"],
-            num_attention_heads=new["heads"],
-            intermediate_size=new["inner"],
-            max_position_embeddings=new["positions"],
-            pad_token_id=padding,
-        )
+        config = _new(vocabulary, new, rotary, tokenizer)
         _set_dropout(config, dropout)
-        return kind.from_config(config, **bare)
+        return kind.from_config(config, **({} if rotary else bare))
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise _broken(folder, error) from None
+    if rotary and config.model_type != KIND:
+        raise ValueError(
+            f"encoder.rotary is true, but the model in {folder} is a {config.model_type}, with positions of its own; "
+            "--set encoder.rotary=false keeps them"
+        )
     _set_dropout(config, dropout)
     if config.vocab_size < vocabulary:
         raise ValueError(
@@ -106,6 +99,35 @@ def opened(
             return kind.from_pretrained(folder, config=config, dtype=torch.float32, trust_remote_code=False, **bare)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _broken(folder, error) from None
+
+
+def _new(vocabulary: int, sizes: dict[str, int], rotary: bool, tokenizer: Tokenizer | None) -> Any:
+    """
+    Raises:
+        ValueError: sizes that do not fit together.
+    """
+    from transformers import BertConfig, RoFormerConfig
+
+    for name in ("layers", "width", "heads", "inner", "positions"):
+        if sizes[name] < 1:
+            raise ValueError(f"encoder.{name} is {sizes[name]}; should be at least 1")
+    if sizes["width"] % sizes["heads"]:
+        raise ValueError(f"encoder.width is {sizes['width']}; should be a multiple of encoder.heads, {sizes['heads']}")
+    if rotary and sizes["width"] // sizes["heads"] % 2:
+        raise ValueError(
+            f"encoder.width is {sizes['width']}; rotary positions turn pairs of numbers, so it should be a multiple of "
+            f"twice encoder.heads, {2 * sizes['heads']}"
+        )
+    kind: Any = RoFormerConfig if rotary else BertConfig
+    return kind(
+        vocab_size=vocabulary,
+        num_hidden_layers=sizes["layers"],
+        hidden_size=sizes["width"],
+        num_attention_heads=sizes["heads"],
+        intermediate_size=sizes["inner"],
+        max_position_embeddings=sizes["positions"],
+        pad_token_id=tokenizer.token_to_id("[PAD]") if tokenizer else None,
+    )
 
 
 def check_weights(folder: Path) -> None:

@@ -60,7 +60,9 @@ class Corpus(Part):
     name: str = Field("", description="the vocabulary is trained once per name; empty: a digest of the source's URI")
     text: str = Field("text", description="column that holds the text")
     texts: tuple[str, ...] = Field(
-        (), description="columns of one example a row: anchor, its positive, perhaps a hard negative; empty: `text`"
+        (),
+        description="columns of one example a row: anchor, its positive, perhaps a hard negative; or one column whose "
+        "texts stay whole and make groups; empty: `text`",
     )
     label: str = Field(
         "", description="column that says entailment, neutral or contradiction of the two `texts`; empty: none"
@@ -95,18 +97,28 @@ class Corpus(Part):
 
     @property
     def example_texts(self) -> int:
-        """Texts of a labelled example, rated premises being made into triples; 0: running text, or questions."""
-        return 0 if self.asks else 3 if self.label else len(self.texts)
+        """Texts of a labelled example, rated premises being made into triples; 0: running text, questions, groups."""
+        return 0 if self.asks or self.grouped else 3 if self.label else len(self.texts)
 
     @property
     def asks(self) -> bool:
         """Whether the texts are questions and their answers, right and wrong."""
         return self.labels == "right"
 
+    @property
+    def grouped(self) -> bool:
+        """Whether a row is one text, and its document a group of similar ones."""
+        return len(self.texts) == 1
+
     @model_validator(mode="after")
     def _examples(self) -> Self:
-        if self.texts and not 2 <= len(self.texts) <= 3:
+        if len(self.texts) > 3:
             raise ValueError(f"corpus.texts names {len(self.texts)} columns; 2, or 3 with a hard negative")
+        if self.grouped and not self.document:
+            raise ValueError(
+                f"corpus.texts names one column, {self.texts[0]}: name that of its group in corpus.document; or name 2 "
+                "columns, or 3 with a hard negative"
+            )
         if len(set(self.texts)) < len(self.texts):
             raise ValueError(f"corpus.texts names a column twice: {', '.join(self.texts)}")
         if self.label and len(self.texts) != 2:
@@ -234,6 +246,12 @@ class Training(Part):
         return self
 
 
+class Teacher(Part):
+    """A frozen model whose vectors of the clean texts are what a term's scores should agree with (objective gram)."""
+
+    model: str = Field(min_length=1, description="a model folder; neither its width nor its tokenizer need be the same")
+
+
 class Readout(Part):
     """What a text's vector is after training: the towers' vectors, one behind the other."""
 
@@ -279,6 +297,7 @@ class Recipe(Part):
     context: Choice | None = Field(None, description="what reads a run's vectors for terms with `ahead`; none: nothing")
     terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
+    teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
     watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)

@@ -6,6 +6,7 @@ from typing import Any
 
 from models.candidates import CANDIDATES
 from models.checking import check, check_values
+from models.generation import GENERATION, generation
 from models.masked import LANE_OBJECTIVES
 from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES
 from models.objectives import OBJECTIVES
@@ -16,6 +17,7 @@ from models.similarity import SIMILARITIES
 from models.towers import ENCODERS
 from models.views import VIEWS
 
+ALONE: Mapping[str, Callable[..., Any]] = {**LANE_OBJECTIVES, GENERATION: generation}  # without candidates
 FILES = ("path", "test", "vectors")  # options of evaluations that name files; others may be called as one is
 
 
@@ -53,15 +55,18 @@ def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Reci
 def _absolute(recipe: Recipe) -> Recipe:
     """Files and folders by their whole path: workers stand elsewhere. What is no path here stays as it is."""
     whole = lambda value: str(Path(value).resolve()) if value and Path(value).exists() else value
-    encoder, training = recipe.encoder, recipe.training
+    encoder, training, teacher = recipe.encoder, recipe.training, recipe.teacher
     is_file = lambda key, value: key in ("path", "table") and value not in encoder.towers  # a table may be a tower's
     put = lambda options: {k: whole(v) if is_file(k, v) else v for k, v in options.items()}
+    model_of = lambda options: {k: whole(v) if k == "model" else v for k, v in options.items()}
     own = {name: put(options) for name, options in encoder.own.items()}
     return recipe.model_copy(
         update={
             "encoder": encoder.model_copy(update={"options": put(encoder.options), "own": own}),
             "tokenizer": recipe.tokenizer.model_copy(update={"path": whole(recipe.tokenizer.path)}),
             "training": training.model_copy(update={"start": whole(training.start)}),
+            "augment": tuple(Choice(kind=one.kind, options=model_of(one.options)) for one in recipe.augment),
+            "teacher": teacher and teacher.model_copy(update={"model": whole(teacher.model)}),
             "evaluation": (measured := tuple(_of_examples(choice, recipe) for choice in recipe.evaluation)),
             "watch": _watched(recipe.watch, measured, whole),
         }
@@ -107,9 +112,7 @@ def _resolve_term(term: Term, where: str, towers: tuple[str, ...]) -> Term:
     anchor = term.anchor or towers[0]
     named = {"anchor": anchor, "candidate": term.candidate or anchor}
     if term.candidates is None and term.similarity is None:
-        return term.model_copy(
-            update={**named, "objective": complete(LANE_OBJECTIVES, term.objective, f"{where}.objective")}
-        )
+        return term.model_copy(update={**named, "objective": complete(ALONE, term.objective, f"{where}.objective")})
     if term.candidates is None or term.similarity is None:
         missing = "similarity" if term.similarity is None else "candidates"
         raise RecipeError(f"{where} has no {missing}; a term has candidates and a similarity, or neither")

@@ -13,7 +13,7 @@ from models.objectives import COUNTS, OBJECTIVES, kept
 from models.parts import bind
 from models.queue import Queue
 from models.recipe import Choice, Term
-from models.similarity import SIMILARITIES, dot
+from models.similarity import SIMILARITIES, cosine, dot
 
 CELLS = 4_000_000  # pairs of anchor and candidate: arrays of 16 MB
 
@@ -34,6 +34,7 @@ class Summand:
     choosing: Choosing | None = None
     ahead: int = 0
     softmax: bool = False
+    taught: bool = False
 
     def anchors(self, rows: Rows) -> Tensor:
         """Row numbers of the batch's anchors, [A]."""
@@ -60,7 +61,7 @@ class Summand:
         pool = self.candidates(self._answered(rows), anchor_A, vectors[self.candidate], **held)
         seen = {**vectors, **(contexts or {})} if self.ahead else vectors
         score_AC = scores(pool, seen[self.anchor][anchor_A], self.similarity)
-        return self.objective(score_AC, pool.answer_AP)
+        return self.objective(score_AC, _taught(rows, anchor_A).to(score_AC) if self.taught else pool.answer_AP)
 
     def _answered(self, rows: Rows) -> Rows:
         """The rows with the answers that this term asks for."""
@@ -124,7 +125,21 @@ def summand(term: Term, widths: tuple[int, int]) -> Summand:
         choosing=Choosing(**term.candidates.options) if term.candidates.kind == "own" else None,
         ahead=term.ahead,
         softmax=term.objective.kind == "softmax",
+        taught=term.objective.kind == "gram",
     )
+
+
+def _taught(rows: Rows, anchor_A: Tensor) -> Tensor:
+    """
+    A teacher's cosines of some anchors with all rows, [A, B].
+
+    Raises:
+        ValueError: the table does not have its vectors.
+    """
+    if rows.teacher_BE is None:
+        raise ValueError("batches without the column teacher say no vectors of one; objective gram needs it")
+    teacher_BE = rows.teacher_BE.double()  # both are small beside the scores, and 1 should be 1
+    return cosine(teacher_BE[anchor_A], teacher_BE)
 
 
 def _similarity(choice: Choice, widths: tuple[int, int]) -> Callable[..., Tensor]:

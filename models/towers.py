@@ -7,6 +7,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as WordPieces
 from torch import Tensor
 
+from models.generation import generates
 from models.lookup import Bag, Encoder, Words
 from models.ngram import Ngram
 from models.projection import Projection
@@ -35,6 +36,7 @@ def encoders(
     encoder = ENCODERS[recipe.encoder.kind]
     wanted = inspect.signature(encoder).parameters
     masked = {term.anchor for term in recipe.terms if term.candidates is None}
+    packed = {term.anchor for term in recipe.terms if generates(term)}
     for name in recipe.encoder.towers:
         options = recipe.encoder.tower(name)
         table = str(options.get("table", ""))
@@ -46,7 +48,7 @@ def encoders(
                 )
             words = Words(vocabulary, tables[table].shape[1], frozen=bool(options["frozen"]), weight=tables[table])
         saved = base / name if base and len(recipe.encoder.towers) > 1 else base
-        around = Around(tokenizer, recipe.view, recipe.readout, name in masked, saved)
+        around = Around(tokenizer, recipe.view, recipe.readout, name in masked, saved, name in packed)
         given = {"words": words, "frequency": frequency, "around": around}
         towers[name] = encoder(vocabulary, **options, **{k: v for k, v in given.items() if k in wanted})
     if masked and recipe.encoder.kind != "transformer":

@@ -13,10 +13,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from models.dropout import install
+from models.dropout import ATTENTION, install
 from models.lookup import Dropout, Encoder, real
+from models.packed import Packed
 from models.pretrained import continuing, first_position, local, opened
 from models.recipe import Choice, Readout
+from models.rotary import KIND, fuse
 from models.views import CUTS, SLOT, Frame, frame, framed, shuffle, special, split
 
 Pooling = Literal["first", "mean", "mean-last-two", "mask"]
@@ -35,6 +37,7 @@ class Around:
         readout: what is different after training.
         masked: whether masked words are to be told, which needs a head over the vocabulary.
         base: a folder that takes the place of `path`: weights and sizes as they were saved.
+        packed: whether texts stand in a row with their answers.
     """
 
     tokenizer: Tokenizer | None = None
@@ -42,6 +45,7 @@ class Around:
     readout: Readout = field(default_factory=Readout)
     masked: bool = False
     base: Path | None = None
+    packed: bool = False
 
 
 class Transformer(Encoder):
@@ -54,6 +58,7 @@ class Transformer(Encoder):
         layers, width, heads: sizes of a new one.
         inner: width inside the feed-forward part; 0: four times `width`.
         positions: most tokens of a text, special ones included, of a new one.
+        rotary: a new one is a RoFormer: queries and keys are turned by their places. What `path` names is as it is.
         dropout: share of states, and of attention, set to 0 in training; None: as `path` says, or 0.1.
         pooling: which state is a text's vector: that of the first token, the mean over its tokens in the last layer or
             in the last two, that of the mask word.
@@ -78,6 +83,7 @@ class Transformer(Encoder):
         heads: int = 4,
         inner: int = 0,
         positions: int = 512,
+        rotary: bool = False,
         dropout: float | None = None,
         pooling: Pooling = "first",
         head: Literal["none", "linear", "mlp", "transform"] = "none",
@@ -88,7 +94,7 @@ class Transformer(Encoder):
         new = {"layers": layers, "width": width, "heads": heads, "inner": inner or 4 * width, "positions": positions}
         folder = self.around.base or (local(path) if path else None)
         masked = self.around.masked or head in MASKED
-        self.whole = opened(folder, vocabulary, new, dropout, masked, self.around.tokenizer)
+        self.whole = opened(folder, vocabulary, new, dropout, masked, self.around.tokenizer, rotary)
         self.body: Any = self.whole.base_model if masked else self.whole
         self.width = int(self.body.config.hidden_size)
         self.pooling, self.head_kind = pooling, head
@@ -96,6 +102,7 @@ class Transformer(Encoder):
         self.drop = Dropout(0.0, shared=False)
         self.words = None
         _sparse(self.body)
+        fuse(self.whole)
         install(self.whole)
         self.views = [_View.of(choice, self.around.tokenizer) for choice in self.around.views or (Choice(kind="none"),)]
         self._check(pooling, "encoder.pooling")
@@ -136,6 +143,20 @@ class Transformer(Encoder):
             given["position_ids"] = position_LS + first_position(self.body)
         out = self.body(**given, output_hidden_states=both)
         return tuple(out.hidden_states[-2:]) if both else (out.last_hidden_state,)
+
+    def packed(self, rows: Packed) -> tuple[Tensor, Tensor]:
+        """Of texts in a row with their answers the vectors [L, D], and the states [N, D] that tell the answers."""
+        given = {"input_ids": rows.id_LS, "attention_mask": rows.sees()}
+        if getattr(self.body.config, "type_vocab_size", 0) > 1:
+            given["token_type_ids"] = rows.segment_LS
+        state_LSD = self.body(**given).last_hidden_state
+        vector_LD = _pooled((state_LSD,), rows.source_L, torch.zeros_like(rows.source_L), self.pooling)
+        return self._headed(vector_LD, None, use_head=True).to(_exact(self.body)), state_LSD[rows.tells()]
+
+    def ends(self) -> tuple[int, int]:
+        """The special words before and behind a text."""
+        plain = _View.of(Choice(kind="none"), self.around.tokenizer).frame
+        return plain.before[0], plain.behind[0]
 
     def share_head(self, other: Encoder) -> None:
         """Take another transformer's head in place of the own one."""
@@ -263,11 +284,12 @@ class Transformer(Encoder):
         """What stays of the embeddings, [L, S, D]; None: all, as always after training."""
         if not self.training or not any(view.cut for view in self.views):
             return None
-        keep_LSD = torch.ones(len(whole_L), most, self.width, dtype=torch.bool, device=whole_L.device)
+        width = int(getattr(self.body.config, "embedding_size", self.width))
+        keep_LSD = torch.ones(len(whole_L), most, width, dtype=torch.bool, device=whole_L.device)
         for number, view in enumerate(self.views):
             row_R = (view_L == number).nonzero().flatten()
             if view.cut and len(row_R):
-                keep_LSD[row_R] &= CUTS[view.cut](whole_L[row_R], most, self.width, **view.options)
+                keep_LSD[row_R] &= CUTS[view.cut](whole_L[row_R], most, width, **view.options)
         return keep_LSD
 
     def _cut(self, module: nn.Module, given: object, out: Tensor) -> Tensor:
@@ -290,10 +312,26 @@ class Transformer(Encoder):
         kind, words = self.body.config.model_type, getattr(self.whole, "cls", None)
         if head in MASKED and not hasattr(getattr(words, "predictions", None), "transform"):
             raise ValueError(f'encoder.head is "{head}", which only models like BERT have; this is {kind}: use "mlp"')
+        if head in MASKED and cast(Any, self._transform()).dense.out_features != self.width:
+            raise ValueError(
+                f'encoder.head is "{head}", which this {kind} narrows to the width of its words; use "mlp"'
+            )
         if self.around.masked and words is None and not hasattr(self.whole, "lm_head"):
             raise ValueError(f"a term tells masked words, but where {kind} models tell them is not known; use another")
+        if self.around.packed and self.body.config._attn_implementation != ATTENTION:
+            raise ValueError(f"a term generates, but what words of {kind} models see cannot be said; use one like BERT")
         if any(view.cut for view in self.views) and not hasattr(self.body, "embeddings"):
             raise ValueError(f"view: {kind} models have no embeddings to cut from; use shuffle, template or none")
+        if kind == KIND and any(view.shuffled for view in self.views):
+            raise ValueError(
+                'view "shuffle" needs position numbers, which rotary positions have not; use token-cutoff, '
+                "feature-cutoff, dropout or a template"
+            )
+        if kind == KIND and any(view.delta == "positions" for view in self.views):
+            raise ValueError(
+                'a template\'s delta is "positions", which needs position numbers, and rotary positions have none; use '
+                '"x-tokens" or "none"'
+            )
 
     def _check(self, pooling: str, where: str) -> None:
         if pooling not in POOLINGS:

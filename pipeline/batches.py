@@ -38,6 +38,12 @@ from pipeline.tables import FILLER, HELD_OUT
 BATCHES_VERSION = 1
 HELD_OUT_VERSION = 1
 GROUP_ROWS = 6_000  # rows of a row group, about: groups of 64 rows cost 10 times the reading time
+LEFT_OUT = {  # by what is counted
+    "repeats_of_held_out": "sentences stay out because they repeat held-out ones",
+    "equal_pairs": "pairs stay out because both texts say the same",
+    "groups_of_one": "groups have one text",
+    "groups_of_one_text": "groups have texts that all say the same",
+}
 NOUNS = {2: "pairs", 3: "triples"}  # what an example is called, by its rows
 
 Answer = Callable[[pl.DataFrame, int], pl.DataFrame]  # rows of whole batches and a batch's size -> table batches
@@ -57,11 +63,17 @@ class Source:
     held_out: Piece
     examples: Examples | None = None  # None: runs of neighbours
     ahead: int = 0  # sentences from a context to the farthest answer; 0: where a run's rows stand is nobody's concern
+    kin: Piece | None = None  # groups that share a text, where documents are groups
+    teacher: Mapping[int, Piece] | None = None  # for each shard number a teacher's vectors, row-aligned with sentences
+    others: Mapping[int, Piece] | None = None  # for each shard number its texts in other words
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
         rows = ((n, self.sentences[n], self.tokens[n], self.pairs[n]) for n in sorted(self.sentences))
-        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key)
+        taught = (f"{n}:{piece.key}" for n, piece in sorted((self.teacher or {}).items()))
+        said = (f"{n}:{piece.key}" for n, piece in sorted((self.others or {}).items()))
+        more = (*([self.kin.key] if self.kin else ()), *taught, *said)
+        return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key, *more)
 
 
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
@@ -124,7 +136,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
                 rows = apart.apart(rows, settings.rows) if source.ahead else rows
                 left = _pack(rows, settings.rows, answer, writer)
             _finish(left, settings.rows, answer, writer)
-            _check(writer, len(left), settings.rows, views, counts["repeats_of_held_out"])
+            _check(writer, len(left), settings.rows, views, counts)
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
         part.facts |= {"longest_run": writer.longest_run} if source.ahead else {}
@@ -172,10 +184,10 @@ def _write_questions(
         writer.write(batches)
 
 
-def _check(writer: "_Writer", left: int, rows: int, views: int, repeats: int) -> None:
+def _check(writer: "_Writer", left: int, rows: int, views: int, counts: Mapping[str, int]) -> None:
     if writer.batches == 0:
         remedy = f"set batches.rows to at most {left}, or give" if left > 1 else "give"
-        out = f"; {repeats} sentences stay out because they repeat held-out ones" if repeats else ""
+        out = "".join(f"; {times} {why}" for name, why in LEFT_OUT.items() if (times := counts.get(name)))
         if views < 2:
             raise BatchesError(
                 f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text{out}"
@@ -265,7 +277,12 @@ def _shard(
         sentences = sentences.with_columns(labels["label"])
         rows, dropped = questions.shard_rows(source.examples.most, sentences, tokens, pairs, groups, entropy)
     else:
-        rows, dropped = examples.shard_rows(store, source.examples, sentences, tokens, pairs, groups, entropy)
+        kin = store.read(source.kin) if source.kin else None
+        vectors = store.read(source.teacher[shard])["vector"] if source.teacher else None
+        others = store.read(source.others[shard]) if source.others else None
+        rows, dropped = examples.shard_rows(
+            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, vectors, others
+        )
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times
     return rows

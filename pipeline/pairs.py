@@ -120,6 +120,25 @@ def qa(sentences: pl.DataFrame, *, most: Annotated[int, Field(ge=1)] = 64) -> pl
     return PAIRS.check(found)
 
 
+def groups(sentences: pl.DataFrame) -> pl.DataFrame:
+    """
+    Take each document as a group of similar texts, of which each epoch draws two.
+
+    Args:
+        sentences: rows of table `sentences`, sorted; row numbers are theirs.
+    Returns:
+        Table `pairs` with `members`, the first row of each of the group's different texts; `anchor` and `positive` are
+        the first two of them. A group of one text has no row.
+    """
+    rows = sentences.lazy().select("document", "group").with_row_index("row")
+    texts = rows.unique(["document", "group"], keep="first", maintain_order=True)
+    found = texts.group_by("document", maintain_order=True).agg(members="row").filter(pl.col("members").list.len() > 1)
+    member = lambda number: pl.col("members").list.get(number)
+    return PAIRS.check(
+        found.select("members", anchor=member(0), positive=member(1), distance=pl.lit(1, pl.Int8)).collect()
+    )
+
+
 def none(sentences: pl.DataFrame) -> pl.DataFrame:
     """No pairs: each sentence is an example of its own, as for masked words."""
     return PAIRS.empty()
@@ -142,9 +161,10 @@ PAIRINGS: dict[str, Callable[..., pl.DataFrame]] = {
     "single": single,
     "pairs": pairs,
     "triples": triples,
+    "groups": groups,
     "qa": qa,
     "none": none,
 }
 # Rows of an example; 0: runs instead. Of a question there are three kinds of rows: itself, right and wrong answers.
-VIEWS = {"neighbours": 0, "single": 2, "pairs": 2, "triples": 3, "qa": 3, "none": 1}
-READS = {"qa": ("document", "place", "label")}  # columns of sentences; the others read no label
+VIEWS = {"neighbours": 0, "single": 2, "pairs": 2, "triples": 3, "groups": 2, "qa": 3, "none": 1}
+READS = {"qa": ("document", "place", "label"), "groups": ("document", "group")}  # columns of sentences, if others

@@ -9,8 +9,8 @@ import torch
 from pyarrow import fs
 from torch import Tensor
 
+from models.batch import Batch
 from models.candidates import Rows
-from models.step import Batch
 from pipeline.store import Piece, Store
 
 
@@ -36,7 +36,6 @@ class Epoch:
 
 
 def _batch(table: pa.Table) -> Batch:
-    flat, length_B = _list(table, "tokens")
     rows = Rows(
         side_B=torch.from_numpy(_values(table, "side").copy()),
         group_B=torch.from_numpy(_values(table, "group").view(np.int64).copy()),
@@ -45,8 +44,25 @@ def _batch(table: pa.Table) -> Batch:
         hard_BH=_row_numbers(table, "hard") if "hard" in table.column_names else None,
         document_B=_whole(table, "document"),
         place_B=_whole(table, "place"),
+        teacher_BE=_vectors(table, "teacher") if "teacher" in table.column_names else None,
     )
-    return Batch(torch.from_numpy(flat.astype(np.int64)), torch.from_numpy(length_B), rows)
+    targets = _flat(table, "target") if "target" in table.column_names else ()
+    return Batch(*_flat(table, "tokens"), rows, *targets)
+
+
+def _flat(table: pa.Table, name: str) -> tuple[Tensor, Tensor]:
+    """A column of lists of numbers one behind the other, and how many each row has."""
+    flat, length_B = _list(table, name)
+    return torch.from_numpy(flat.astype(np.int64)), torch.from_numpy(length_B)
+
+
+def _vectors(table: pa.Table, name: str) -> Tensor:
+    """A column of vectors as [B, E]; zeros where a row, a filler, has none."""
+    flat, width_B = _list(table, name)
+    inside_BE = torch.arange(int(width_B.max())) < torch.from_numpy(width_B)[:, None]
+    vector_BE = torch.zeros(inside_BE.shape)
+    vector_BE[inside_BE] = torch.from_numpy(flat.astype(np.float32))
+    return vector_BE
 
 
 def _row_numbers(table: pa.Table, name: str) -> Tensor:

@@ -12,7 +12,7 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, examples, rows, vocabulary, word_vectors
+from pipeline import batches, corpus, examples, groups, rows, vocabulary, word_vectors
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION, READS
@@ -111,19 +111,41 @@ class Road:
         stage = Stage("pairs", PAIRS_VERSION, make_pairs, choice.model_dump())
         return run(self.store, stage, items, progress)
 
-    def source(self, sentences: Manifest, tokens: Manifest, pairs: Manifest) -> batches.Source:
+    def teacher(self, sentences: Manifest, progress: Progress = silent) -> Manifest | None:
+        """Vectors of all sentences by the recipe's teacher; None: it has none."""
+        from pipeline import teacher  # torch, which data workers do without
+
+        return teacher.vectors(self.store, self.recipe, sentences, progress) if self.recipe.teacher else None
+
+    def augmented(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest | None:
+        """Training sentences in other words; None: no augmentation reads them."""
+        from pipeline import paraphrases  # torch
+
+        return paraphrases.paraphrases(self.store, self.recipe, sentences, _tokenizer(words), progress)
+
+    def source(
+        self,
+        sentences: Manifest,
+        tokens: Manifest,
+        pairs: Manifest,
+        teacher: Manifest | None = None,
+        augmented: Manifest | None = None,
+    ) -> batches.Source:
         """
         What batches are made of.
 
         Raises:
             RecipeError: augmentation or batches do not fit the pairs.
         """
-        made_of = examples.planned(self.recipe)
-        if made_of and made_of.reads_words:
-            made_of = replace(made_of, tokenizer=_tokenizer_name(self.vocabulary(sentences)))
+        made_of = examples.completed(self.recipe, lambda: _tokenizer(self.vocabulary(sentences)))
+        kin = groups.kindred(self.store, sentences.pieces) if made_of and made_of.kind == "groups" else None
+        taught = teacher.pieces if teacher else None
+        others = augmented.pieces if augmented else None
         held_out = batches.held_out(self.store, sentences.pieces)
         ahead = max((term.ahead for term in self.recipe.terms), default=0)
-        return batches.Source(sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead)
+        return batches.Source(
+            sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead, kin, taught, others
+        )
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:
         """
@@ -187,6 +209,11 @@ def make_pairs(store: Store, key: str, item: tuple[Piece, recipes.Choice]) -> Pi
     started, (sentences, choice) = time.time(), item
     frame = bind(PAIRINGS, choice)(store.read(sentences, list(READS.get(choice.kind, ("document", "place")))))
     return store.write(PAIRS, key, frame, started=started, inputs=(sentences.key,))
+
+
+def _tokenizer(words: Vocabulary) -> tuple[str, str]:
+    """Where stage `tokens` keeps the tokenizer, and its JSON."""
+    return _tokenizer_name(words), words.tokenizer
 
 
 def _tokenizer_name(words: Vocabulary) -> str:

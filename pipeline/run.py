@@ -18,12 +18,16 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from models.batch import Batch
+from models.encoding import Setup
 from models.folder import load
+from models.gathering import World
 from models.method import Method
 from models.noise import Counted
 from models.optimizer import clip, optimizer, rate
 from models.recipe import Recipe, Training, digest
-from models.step import Batch, Setup, World, step_gradient, trainable
+from models.reduction import trainable
+from models.step import step_gradient
 from models.transformer import Transformer
 from models.trouble import MendableError
 from pipeline import batches as making

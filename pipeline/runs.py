@@ -75,6 +75,6 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
 def fillers(columns: Sequence[str], count: int) -> pl.DataFrame:
     """Rows of table `batches` that are in no pool and no count."""
     empty = {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]], "view": [0], "hard": [[]]}
-    empty |= {"document": [0], "place": [0]}
+    empty |= {"document": [0], "place": [0], "target": [[]], "teacher": [[]]}
     one = pl.DataFrame({name: empty[name] for name in columns}, schema=schema(BATCHES, columns))
     return one.select(pl.all().gather([0] * count))

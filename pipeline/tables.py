@@ -116,6 +116,7 @@ PAIRS = Table(
         "distance": Column(pl.Int8(), "sentences from anchor to positive; negative: before it"),
         "negative": Column(U32, "row in the shard's sentences: the anchor's own hard negative", optional=True),
         "wrong": Column(pl.List(U32), "rows in the shard's sentences: the anchor's wrong answers", optional=True),
+        "members": Column(pl.List(U32), "rows in the shard's sentences: all texts of the group", optional=True),
     },
     sort=("anchor", "distance"),
 )
@@ -156,6 +157,8 @@ BATCHES = Table(
         "hard": Column(pl.List(pl.UInt16()), "row numbers of this anchor's own hard negatives", optional=True),
         "document": Column(U64, "as in sentences", optional=True),
         "place": Column(U32, "as in sentences", optional=True),
+        "target": Column(IDS, "clean vocabulary numbers of the row's answer; fillers: []", optional=True),
+        "teacher": Column(pl.List(pl.Float32()), "a teacher's vector of the row's clean text alone", optional=True),
     },
 )
 
@@ -166,6 +169,15 @@ VECTORS = Table(
         "vector": Column(pl.List(pl.Float32()), "the readout"),
     },
     sort=("row",),
+)
+
+KIN = Table(
+    "kin",
+    {
+        "document": Column(U64, "a group of similar texts that shares a text with another one, as in sentences"),
+        "group": Column(U64, "the number that all these have in batches"),
+    },
+    sort=("document",),
 )
 
 HELD_OUT = Table("held_out", {"group": Column(U64, "groups of held-out texts, each once")}, sort=("group",))

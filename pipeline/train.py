@@ -18,9 +18,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from models.gathering import World
 from models.precision import peak, resolved
 from models.recipe import Recipe
-from models.step import World
 from models.trouble import MendableError
 from pipeline import batches as making
 from pipeline.cluster import Progress, interruptible, processors, silent, start

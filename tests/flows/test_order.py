@@ -12,7 +12,10 @@ from models.recipe import RecipeError
             r"batches\.rows is 400; .*multiple of 3.* 399 or 402",
         ),
         (["pairs={kind='single'}", "augment=['none', 'repeat', 'none']"], r"augment has 3 entries; .* has 2 views"),
-        (["pairs={kind='twins'}"], r'pairs\.kind is "twins"; known: neighbours, none, pairs, qa, single, triples'),
+        (
+            ["pairs={kind='twins'}"],
+            r'pairs\.kind is "twins"; known: groups, neighbours, none, pairs, qa, single, triples',
+        ),
     ],
 )
 def test_examples_that_do_not_fit_are_refused_before_any_work(overrides, message):
@@ -77,3 +80,10 @@ def test_rated_pairs_are_read_before_any_work(tmp_path):
 def test_rated_pairs_that_are_not_there_are_refused():
     with pytest.raises(RecipeError, match=r"evaluation\.0: source .*no/pairs\.tsv: no such file"):
         planned("quick-thoughts-bag", ["evaluation=[{kind='sts', path='no/pairs.tsv'}]"])
+
+
+def test_a_teacher_that_is_not_there_is_refused_before_any_work(tmp_path):
+    taught = "terms=[{candidates={kind='all'}, similarity={kind='cosine'}, objective={kind='gram'}}]"
+    settings = ["encoder.path=", "encoder.layers=1", "encoder.width=8", "encoder.heads=2", taught]
+    with pytest.raises(RecipeError, match=r'teacher\.model is ".*nobody", which is no model folder: no recipe\.json'):
+        planned("simcse-unsup", [*settings, f"teacher={{model='{tmp_path / 'nobody'}'}}"])

@@ -4,11 +4,14 @@ import pytest
 import torch
 from tiny import WORDS, drawn_questions, questions
 
+from models.batch import lanes
 from models.choosing import Choosing
+from models.encoding import Encode, Setup, step_seed
+from models.gathering import World
 from models.method import Method
 from models.recipe import load
 from models.resolving import resolve
-from models.step import Encode, Setup, World, chosen_rows, lanes, step_gradient, step_seed
+from models.step import chosen_rows, step_gradient
 
 WAYS = ["random", "max", "mix"]
 

@@ -14,13 +14,16 @@ from tiny import A as F
 from tiny import B as G
 from torch import nn
 
+from models.batch import Batch
 from models.candidates import FILLER, Rows, ahead, batch, scores
+from models.encoding import Setup
+from models.gathering import World
 from models.method import Method
 from models.objectives import softmax
 from models.recipe import RecipeError, load, parse
 from models.resolving import resolve
 from models.similarity import Bilinear, cosine
-from models.step import Batch, Setup, World, step_gradient
+from models.step import step_gradient
 
 TABLE = torch.tensor([[0.4, 0.1], [0.1, 0.4]], dtype=torch.float64)
 INFORMATION = 0.192745

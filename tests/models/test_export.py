@@ -41,11 +41,13 @@ TEXTS = [
     "a [MASK] b",
     "x",
 ]
-PLAIN = ["simcse-unsup", "simcse-sup", "esimcse", "consert", "mlm", "consert-mlm"]
+PLAIN = ["simcse-unsup", "simcse-sup", "esimcse", "consert", "mlm", "consert-mlm", "simbert"]
 RIDING = ["promptbert", "promptbert-sup", "esimcse-prompt"]
 VARIANTS = {  # readouts that no recipe has
     "head-and-normalised": ("simcse-unsup", ["readout.head=true", "readout.normalise=true"]),
     "linear": ("consert", ["encoder.head=linear"]),
+    "rotary": ("simcse-sup", ["encoder.rotary=true", "readout.head=true"]),
+    "rotary-x-tokens": ("promptbert-sup", ["encoder.rotary=true", "view.0.delta=x-tokens"]),
     "denoised-head": ("promptbert", ["readout.head=true", "readout.denoise=true"]),
     "denoised-transform-normalised": ("promptbert-sup", ["readout.normalise=true"]),
     "denoised-x-tokens": ("promptbert-sup", ["view.0.delta=x-tokens"]),
@@ -126,7 +128,7 @@ def by_the_card(folder, texts):
 @pytest.mark.parametrize("case", CASES)
 def test_sentence_transformers_gives_our_vectors(folders, case):
     mine = load(folders(case)).encode(TEXTS)
-    rides = case in RIDING or case.startswith(("denoised", "mask", "towers"))
+    rides = case in RIDING or case.startswith(("denoised", "mask", "towers", "rotary-x"))
     options = {"trust_remote_code": True} if rides else {}
     assert np.abs(by_sentence_transformers(folders(case), TEXTS, **options) - mine).max() < 1e-5
 
@@ -174,7 +176,7 @@ def test_a_long_text_in_a_template_is_cut_and_the_template_is_not(folders):
     assert words.count("owls") == CUT
 
 
-@pytest.mark.parametrize("case", ["mlm", "consert-mlm"])
+@pytest.mark.parametrize("case", ["mlm", "consert-mlm", "simbert"])
 def test_a_model_of_masked_words_tells_them_in_transformers_as_it_does_here(folders, case):
     from transformers import AutoModelForMaskedLM, AutoTokenizer
 

@@ -7,9 +7,11 @@ import torch
 from scipy.stats import chisquare
 from tiny import SPECIAL, WORDS, build, drawn_examples, number, padded, tower, words
 
+from models.encoding import Setup
+from models.gathering import World
 from models.masked import hide, told
 from models.recipe import RecipeError
-from models.step import Setup, World, step_gradient
+from models.step import step_gradient
 
 MASK = WORDS.index("[MASK]")
 

@@ -2,17 +2,21 @@
 
 import pytest
 import torch
-from tiny import WORDS, drawn_examples, recipe_of, words
+from tiny import WORDS, drawn_examples, fitted, recipe_of, words
 from torch import nn
 
+from models.batch import Batch
 from models.candidates import Rows
+from models.encoding import Setup
+from models.gathering import World
 from models.hyperbolic import riemannian_factor
 from models.method import Method
 from models.optimizer import clip, optimizer
 from models.recipe import RecipeError, known, load, parse
+from models.reduction import trainable
 from models.resolving import resolve
 from models.scorers import SCORERS
-from models.step import Batch, Setup, World, step_gradient, trainable
+from models.step import step_gradient
 from models.summand import CELLS
 
 VOCABULARY = 12
@@ -75,6 +79,7 @@ def run(method, steps):
     kind = method.recipe.pairs.kind
     ready = kind == "neighbours" or method.recipe.encoder.kind in SCORERS
     batch = eight_texts() if ready else drawn_examples(torch.Generator().manual_seed(0), kind, 14)
+    batch = fitted(batch, method.recipe)
     for number in range(steps):
         losses.append(step_gradient(method.train(), batch, number, Setup(0, 3, lazy=training.lazy), World()))
         method.on_gradient()
@@ -107,6 +112,7 @@ def test_a_resolved_recipe_says_every_option(name):
         of_kind = {
             None: set(),
             "ahead": {"among"},
+            "all": set(),
             "batch": {"self"},
             "other-view": {"hard", "log_alpha", "queue", "momentum"},
             "own": {"choose", "count"},
@@ -168,7 +174,7 @@ def test_what_cannot_be_built_is_named_before_any_work(override, message):
         ("mlm", "terms.0.objective.rate=0", "recipe mlm: objective.rate is 0.0; a chance between 0 and 1"),
         ("mlm", "encoder={kind='bag'}", "a term that tells masked words needs encoder.kind = transformer, not bag"),
         ("mlm", "terms.0.candidates='batch'", "terms.0 has no similarity; a term has candidates and a similarity, or"),
-        ("mlm", "terms.0.objective.kind='clm'", 'terms.0.objective.kind is "clm"; known: mlm'),
+        ("mlm", "terms.0.objective.kind='clm'", 'terms.0.objective.kind is "clm"; known: generation, mlm'),
         ("promptbert", "view=[]", 'recipe promptbert: encoder.pooling is "mask", so every view needs a template'),
         ("promptbert", "view.0.kind='none'", 'view.0 has no option "text"'),
         (

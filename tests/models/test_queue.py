@@ -4,9 +4,12 @@ import pytest
 import torch
 from tiny import build, drawn_examples, padded
 
+from models.encoding import Setup
+from models.gathering import World
 from models.optimizer import optimizer
 from models.queue import Queue
-from models.step import Setup, World, step_gradient, trainable
+from models.reduction import trainable
+from models.step import step_gradient
 
 SIZE = "terms.0.candidates.queue=13"
 

@@ -11,14 +11,18 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from tiny import NEW, A, B, drawn_examples, examples, lying_by_example, words
+from tiny import NEW, A, B, drawn_examples, examples, fitted, lying_by_example, words
 
+from models.batch import Batch, lanes
 from models.candidates import FILLER, Rows
+from models.encoding import Encode, Setup, step_seed
+from models.gathering import World
 from models.method import Method
 from models.optimizer import clip, optimizer
 from models.recipe import known, load
+from models.reduction import trainable
 from models.resolving import resolve
-from models.step import Batch, Encode, Setup, World, lanes, step_gradient, step_seed, trainable
+from models.step import step_gradient
 
 VOCABULARY, ROWS, STEPS, FEW = 40, 20, 20, 5
 SMALL = ("encoder.width=6", "batches.lane_rows=5", "encoder.dropout=0.3")
@@ -61,6 +65,21 @@ CASES |= {
         (*TINY, *(f"view.{at}.{option}" for at in (0, 1) for option in ("delta='x-tokens'", "frozen=true"))),
     ),
 }
+GENERATION = "{objective={kind='generation'}, weight=0.5}"
+GRAM = "{candidates={kind='all'}, similarity={kind='cosine'}, objective={kind='gram'}, weight=100}"
+TEACHER = "teacher={model='t'}"
+PACKED = {
+    "packed, a teacher, mean": ("simbert", (*TINY, TEACHER, f"terms=[{GRAM}, {GENERATION}]", "encoder.pooling='mean'")),
+    "packed, nothing compared, a sum": (
+        "simbert",
+        (*TINY, "terms=[{objective={kind='generation'}, reduce='sum', weight=0.01}]"),
+    ),
+    "packed, two towers": (
+        "simbert",
+        (*TINY, "encoder.towers=['f','g']", "terms.0.candidate='g'", "terms.1.anchor='g'", "terms.1.candidate='g'"),
+    ),
+}
+CASES |= PACKED
 QA = (*SMALL, "encoder.table='ready'", "encoder.scale=0.3")
 CHOICE = "terms.0.candidates"
 # Of a bias that cancels, the gradient of a mean is rounding alone, which Adam would blow up.
@@ -125,7 +144,9 @@ CASES |= WORDS_TOLD
 RUNS = [(case, "fp64", cached) for case in CASES for cached in (False, True)]
 RUNS += [("bi", "fp32", True), *((case, "fp32", False) for case in CASES)]
 # Reading the library of transformers takes each process seconds, so larger groups do without.
-RUNS_OF = {2: RUNS, 4: [run for run in RUNS if load(CASES[run[0]][0]).encoder.kind != "transformer"]}
+GENERATING = ("simbert", "packed, a teacher, mean")
+LIGHT = [case for case in CASES if case in GENERATING or load(CASES[case][0]).encoder.kind != "transformer"]
+RUNS_OF = {2: RUNS, 4: [run for run in RUNS if run[0] in LIGHT]}
 GROUPED = [(size, run) for size, runs in RUNS_OF.items() for run in runs]
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-12}
 
@@ -164,7 +185,7 @@ def trained(case, precision, cached, world, steps=None):
     """Losses and bounds of a run and the weights at its end, what is in queues included."""
     method = new_method(case, precision)
     steps = steps or (FEW if method.recipe.encoder.kind in ("projection", "transformer") else STEPS)
-    batch = lambda: drawn_batch(draw, method.recipe.pairs.kind, bool(method.recipe.augment))
+    batch = lambda: fitted(drawn_batch(draw, method.recipe.pairs.kind, bool(method.recipe.augment)), method.recipe)
     training, draw = method.recipe.training, torch.Generator().manual_seed(1)
     setup = Setup(training.seed, method.recipe.batches.lane_rows, precision, cached, training.lazy)
     moving = list(trainable(method))
@@ -281,7 +302,8 @@ def test_caching_changes_no_result(case, alone):
 def test_dropout_is_on_in_these_runs(case, alone):
     off = new_method(case).eval()
     setup = Setup(0, off.recipe.batches.lane_rows)
-    first = drawn_batch(torch.Generator().manual_seed(1), off.recipe.pairs.kind, bool(off.recipe.augment))
+    drawn = drawn_batch(torch.Generator().manual_seed(1), off.recipe.pairs.kind, bool(off.recipe.augment))
+    first = fitted(drawn, off.recipe)
     assert step_gradient(off, first, 0, setup, World()) != pytest.approx(
         alone[case, "fp32", False][0][0].item(), rel=1e-5
     )
@@ -327,7 +349,9 @@ def test_seeds_differ_between_seeds_steps_and_lanes():
 def test_a_lane_draws_the_same_dropout_on_whichever_worker():
     method, batch = new_method("bag"), drawn_batch(torch.Generator().manual_seed(1))
     lane = lanes(batch.length_B, 5)[3]
-    here, there = (Encode(method, batch, 7, Setup(0, 5), World(rank, 4))(lane, graph=False) for rank in (0, 3))
+    here, there = (
+        Encode(method, batch, 7, Setup(0, 5), World(rank, 4))(lane, graph=False).vector_LD for rank in (0, 3)
+    )
     assert torch.equal(here, there)
 
 
@@ -336,14 +360,14 @@ def test_two_lanes_of_one_text_drop_differently():
     rows = Rows(torch.zeros(2, dtype=torch.uint8), torch.arange(2), torch.tensor([[1], [0]]))
     batch = Batch(torch.tensor([4, 5, 6] * 2), torch.tensor([3, 3]), rows)
     encode = Encode(method, batch, 0, Setup(0, 1), World())
-    first, second = (encode(lane, graph=False) for lane in lanes(batch.length_B, 1))
+    first, second = (encode(lane, graph=False).vector_LD for lane in lanes(batch.length_B, 1))
     assert not torch.equal(first, second)
 
 
 def test_two_steps_drop_differently():
     method, batch = new_method("bag"), drawn_batch(torch.Generator().manual_seed(1))
     lane = lanes(batch.length_B, 5)[0]
-    first, second = (Encode(method, batch, step, Setup(0, 5), World())(lane, graph=False) for step in (0, 1))
+    first, second = (Encode(method, batch, step, Setup(0, 5), World())(lane, graph=False).vector_LD for step in (0, 1))
     assert not torch.equal(first, second)
 
 

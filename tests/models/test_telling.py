@@ -8,13 +8,17 @@ import torch
 from test_folder import WORDS, words
 from tiny import padded
 
+from models.batch import Batch
 from models.candidates import FILLER, Rows
+from models.encoding import Setup
 from models.folder import load, save
+from models.gathering import World
 from models.method import Method
 from models.noise import Counted
 from models.recipe import load as load_recipe
+from models.reduction import trainable
 from models.resolving import resolve
-from models.step import Batch, Setup, World, step_gradient, trainable
+from models.step import step_gradient
 from models.telling import Telling
 from models.trouble import FolderError
 

@@ -5,9 +5,12 @@ import torch
 from tiny import NEW, WORDS, build, drawn_examples, number, padded, recipe_of, tower, words
 from transformers import BertConfig, BertModel, RobertaConfig, RobertaForMaskedLM
 
+from models.encoding import Setup
+from models.gathering import World
+from models.generation import matched_and_told
 from models.method import Method
 from models.recipe import RecipeError
-from models.step import Setup, World, step_gradient
+from models.step import step_gradient
 
 TEXTS = [number("river", "sing", "owl"), number("baker"), number("the", "old", "clock", "##s", "wait")]
 RECIPES = ["simcse-unsup", "simcse-sup", "esimcse", "consert", "consert-mlm", "promptbert", "promptbert-sup", "mlm"]
@@ -279,6 +282,13 @@ def test_told_positions_of_roberta_are_those_that_it_takes_by_itself(roberta):
     ids, lengths = padded([number("[CLS]", "river", "owl", "[SEP]")])
     told = encoder.states(ids, lengths, torch.arange(4)[None])[-1]
     assert torch.equal(told, encoder.states(ids, lengths)[-1])
+
+
+def test_a_body_without_segments_takes_texts_in_a_row_with_their_answers(roberta):
+    encoder = read(roberta, "simbert").tower("f")
+    texts, answers = padded([number("river", "owl"), number("a", "clock")]), padded([number("owl"), number("a", "red")])
+    vector_LD, _ = matched_and_told(encoder, *texts, *answers)
+    torch.testing.assert_close(vector_LD, encoder(*texts), atol=1e-6, rtol=0)
 
 
 def test_room_is_what_positions_leave(roberta):

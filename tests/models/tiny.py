@@ -1,14 +1,16 @@
 """Small things that tests of transformers share: a tokenizer of 40 words, recipes at a size for tests, batches."""
 
+from dataclasses import replace
+
 import torch
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import WordPiece
 
+from models.batch import Batch
 from models.candidates import FILLER, Rows
 from models.method import Method
 from models.recipe import load
 from models.resolving import resolve
-from models.step import Batch
 
 SPECIAL = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
 AROUND = ["this", "sentence", "of", "means", '"', ":", ".", "[", "]", "x"]
@@ -144,6 +146,19 @@ def drawn_examples(draw, kind, rows=20, repeated=False):
     flat += [[0]] * fillers
     ids = torch.tensor([word for text in flat for word in text])
     return Batch(ids, torch.tensor([len(text) for text in flat]), examples(count, views, groups, fillers))
+
+
+def fitted(batch, recipe, width=3):
+    """The batch with what the recipe's terms read besides: its rows' answers as targets, a teacher's vectors."""
+    rows, draw = batch.rows, torch.Generator().manual_seed(2)
+    if recipe.teacher:
+        rows = replace(rows, teacher_BE=torch.randn(len(rows.side_B), width, generator=draw))
+    if not any(term.objective.kind == "generation" for term in recipe.terms):
+        return replace(batch, rows=rows)
+    texts = batch.flat_ids.split(batch.length_B.tolist())
+    answers = [texts[answer].tolist() if answer >= 0 else [] for answer in rows.answers_BP[:, 0].tolist()]
+    flat = torch.tensor([word for text in answers for word in text], dtype=torch.int64)
+    return replace(batch, rows=rows, target_ids=flat, target_length_B=torch.tensor([len(text) for text in answers]))
 
 
 def text_of(draw):

@@ -2,7 +2,7 @@
 
 import torch
 
-from models.step import World
+from models.gathering import World
 from pipeline import batches as making
 from pipeline.reader import Epoch
 from pipeline.run import Job, Run

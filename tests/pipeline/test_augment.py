@@ -11,9 +11,11 @@ from tokenizers import Tokenizer, models
 
 from models.parts import complete
 from models.recipe import Choice, RecipeError
-from pipeline.augment import AUGMENTATIONS, Lexicon, none, reads_words, repeat
+from pipeline.augment import AUGMENTATIONS, none, reads_words, repeat
+from pipeline.lexicon import Lexicon
 
-WORDS = Lexicon(np.arange(200) >= 100)  # entries from 100 on go on with the word before
+NEVER = np.zeros(200, dtype=bool)
+WORDS = Lexicon(np.arange(200) >= 100, NEVER, NEVER, np.arange(200), -1)  # entries from 100 on go on with a word
 
 
 def column(*rows: list[int]) -> pl.Series:

@@ -35,6 +35,10 @@ def store(tmp_path) -> Store:
     return Store.at(tmp_path / "store")
 
 
+def differing(kind: str) -> str:
+    return kind if kind in examples.DIFFERING else ""
+
+
 def made_of(
     store: Store, shards: Mapping[int, Sequence[Document]], kind: str, augment: Sequence[Choice] = (), words: str = ""
 ) -> Source:
@@ -47,7 +51,9 @@ def made_of(
         numbers = pl.DataFrame({"tokens": ids}, schema={"tokens": pl.List(pl.Int32)})
         pairs[number] = store.write(PAIRS, f"{kind}{number}", PAIRINGS[kind](frame), started=time.time())
         tokens[number] = store.write(TOKENS, f"numbers{number}", numbers, started=time.time())
-    return replace(made, pairs=pairs, tokens=tokens, examples=Examples(VIEWS[kind], tuple(augment), words))
+    return replace(
+        made, pairs=pairs, tokens=tokens, examples=Examples(VIEWS[kind], tuple(augment), words, kind=differing(kind))
+    )
 
 
 def rows(store: Store, made: Source, settings: Batches = SIX, seed: int = 0, number: int = 0) -> pl.DataFrame:
@@ -162,6 +168,27 @@ def test_a_held_out_text_and_what_repeats_it_takes_its_whole_example_out(store):
     assert counts["in_no_example"] == 3
 
 
+def test_a_pair_of_equal_texts_is_left_out_and_counted(store):
+    secret = Document(["Birch."], held_out=True)
+    texts = ["Oak elm.", "oak  ELM!", "Fir.", "Yew.", "Birch.", "birch"]  # equal; a pair; equal and held out
+    made = made_of(store, {0: [secret, Document(texts)]}, "pairs")
+    assert found(rows(store, made, Batches(rows=2)), 2) == [(3, 4)]
+    counts = epoch(store, Batches(rows=2), 0, 0, made).counts
+    assert (counts["equal_pairs"], counts["repeats_of_held_out"]) == (1, 2)
+
+
+def test_a_corpus_of_equal_pairs_is_refused_with_their_number(store):
+    made = made_of(store, {0: [Document(["Oak elm.", "oak elm"] * 3)]}, "pairs")
+    with pytest.raises(BatchesError, match=r"gives 0 training rows = 0 pairs, .*; 3 pairs stay out because both texts"):
+        epoch(store, SIX, 0, 0, made)
+
+
+def test_triples_of_equal_texts_and_sentences_that_are_their_own_pair_stay(store):
+    texts = {0: [Document(["Oak elm.", "oak  ELM!", "Fir."])]}
+    assert len(found(rows(store, made_of(store, texts, "triples"), Batches(rows=3)), 3)) == 1
+    assert len(found(rows(store, made_of(store, texts, "single"), Batches(rows=2)), 2)) == 3
+
+
 def test_an_example_of_one_sentence_twice_counts_the_sentence_once(store):
     secret = Document(["Birch."], held_out=True)
     made = made_of(store, {0: [secret, Document(["birch", "Oak.", "Elm.", "Fir."])]}, "single")
@@ -187,7 +214,9 @@ def test_any_corpus_gives_each_whole_example_without_a_held_out_text_once(shards
         for row, record in enumerate(sentences(documents, first=1000 * shard).iter_rows(named=True))
     }
     secret = {record["group"] for record in known.values() if record["held_out"]}
-    right = [texts for texts in wanted(numbered, kind) if not {known[text]["group"] for text in texts} & secret]
+    groups_of = lambda texts: {known[text]["group"] for text in texts}
+    right = [texts for texts in wanted(numbered, kind) if not groups_of(texts) & secret]
+    right = [texts for texts in right if kind != "pairs" or len(groups_of(texts)) == 2]
     with tempfile.TemporaryDirectory() as place:
         store = Store.at(place)
         settings = Batches(rows=max(2, size * views), bucket_rows=bucket)
@@ -306,6 +335,12 @@ def test_the_key_of_neighbours_knows_nothing_of_examples(store):
     assert plan_key(Batches(**what), 3, made) == piece_key("batches", BATCHES_VERSION, [what, 3], made.keys())
 
 
+def test_what_came_later_enters_no_key_of_examples_without_it():
+    record = {"views": 2, "augment": [], "tokenizer": ""}
+    assert Examples(2).record() == record
+    assert Examples(2, kind="pairs", room=9).record() == record | {"kind": "pairs", "room": 9}
+
+
 def test_views_augmentation_and_tokenizer_enter_the_key(store):
     made = made_of(store, {0: [Document(story(0, 6))]}, "single")
     key = lambda *parts: plan_key(SIX, 0, replace(made, examples=Examples(*parts)))
@@ -397,6 +432,7 @@ def recipe(*overrides: str):
 
 
 SINGLE = "pairs={kind='single'}"
+GENERATION = "terms=[{objective={kind='generation'}}]"
 
 
 def test_a_recipe_of_neighbours_has_no_examples():
@@ -406,7 +442,7 @@ def test_a_recipe_of_neighbours_has_no_examples():
 @pytest.mark.parametrize(("kind", "views"), [("none", 1), ("single", 2), ("pairs", 2), ("triples", 3)])
 def test_views_are_those_of_the_recipe_s_pairs(kind, views):
     texts = f"corpus.texts={['left', 'right', 'wrong'][:views]}" if kind in ("pairs", "triples") else "corpus.texts=[]"
-    assert examples.planned(recipe(f"pairs={{kind='{kind}'}}", texts)) == Examples(views)
+    assert examples.planned(recipe(f"pairs={{kind='{kind}'}}", texts)) == Examples(views, kind=differing(kind))
 
 
 def test_augmentations_are_completed_and_nothing_but_none_is_none():
@@ -416,16 +452,42 @@ def test_augmentations_are_completed_and_nothing_but_none_is_none():
     assert examples.planned(recipe(SINGLE, "augment=['none', 'none']")) == Examples(2)
 
 
+def test_one_augmentation_is_every_view_s():
+    once = "{kind='repeat', rule='paper'}"
+    assert examples.planned(recipe(SINGLE, f"augment=[{once}]")) == Examples(2, (REPEAT, REPEAT))
+    assert examples.planned(recipe(SINGLE, f"augment=[{once}, {once}]")) == Examples(2, (REPEAT, REPEAT))
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ([SINGLE, "augment=['repeat']"], r'augment has 1 entries; .* "single" has 2 views: should be 2, one a view'),
+        (
+            [SINGLE, "augment=['repeat', 'none', 'none']"],
+            r'augment has 3 entries; .* "single" has 2 views: should be 1, for all, or 2, one a view, or left out',
+        ),
         (["augment=['repeat']"], r'augment has 1 entries; .* "neighbours" has 0 views: leave it out'),
-        ([SINGLE, "augment=['none', 'shout']"], r'augment\.1\.kind is "shout"; known: none, repeat'),
+        ([SINGLE, "augment=['none', 'shout']"], r'augment\.1\.kind is "shout"; known: noise, none, paraphrase, repeat'),
         ([SINGLE, "augment=['none', {kind='repeat', rate=2}]"], r"augment\.1\.rate is 2: "),
         ([SINGLE, "batches.rows=13"], r"batches\.rows is 13; should be a multiple of 2, .*such as 12 or 14"),
         (["pairs={kind='single', context_size=1}"], r'pairs has no option "context_size"; options of single: none'),
-        (["pairs={kind='cousins'}"], r'pairs\.kind is "cousins"; known: neighbours, none, pairs, qa, single, triples'),
+        (
+            [SINGLE, "augment=['noise']"],
+            r'augment\.0 hides words, .* kind "word-level", has no \[MASK\] or <mask>; use',
+        ),
+        ([GENERATION], r'a term generates a row.s answer, of which pairs\.kind "neighbours" has not one; use'),
+        ([GENERATION, "pairs={kind='none'}"], r'pairs\.kind "none" has not one; use pairs\.kind = "pairs"'),
+        (
+            ["pairs={kind='groups'}", "corpus.texts=['a', 'b']"],
+            r'"groups" wants one text a row; corpus\.texts names 2 columns: name one, and that of the group in',
+        ),
+        (
+            ["pairs={kind='pairs'}", "corpus.texts=['a']", "corpus.document=['b']"],
+            r'"pairs" wants 2 texts a row; corpus\.texts names one column, of groups: set pairs\.kind = "groups"',
+        ),
+        (
+            ["pairs={kind='cousins'}"],
+            r'pairs\.kind is "cousins"; known: groups, neighbours, none, pairs, qa, single, triples',
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused_with_what_can(overrides, message):

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pairs import FARTHEST, PAIRINGS, neighbours, none, pairs, single, triples
+from pipeline.pairs import FARTHEST, PAIRINGS, groups, neighbours, none, pairs, single, triples
 from pipeline.tables import PAIRS, schema
 
 
@@ -102,10 +102,24 @@ def test_sentences_without_pairs_have_none():
     assert none(places((7, 0), (7, 1))).is_empty()
 
 
+def texts(*rows: tuple[int, int]) -> pl.DataFrame:
+    """Document and text of each sentence."""
+    return pl.DataFrame(rows, schema={"document": pl.UInt64, "group": pl.UInt64}, orient="row")
+
+
+def test_a_group_has_its_different_texts_for_members():
+    found = groups(texts((7, 1), (7, 2), (7, 1), (7, 3), (8, 1), (8, 9)))
+    assert found.rows() == [(0, 1, 1, [0, 1, 3]), (4, 5, 1, [4, 5])]
+
+
+def test_a_group_of_one_text_has_no_pair():
+    assert groups(texts((7, 1), (8, 2), (8, 2))).is_empty()
+
+
 @pytest.mark.parametrize("kind", PAIRINGS)
 def test_every_pairing_gives_a_table_of_pairs_though_there_is_no_sentence(kind):
-    more = {"triples": ["negative"], "qa": ["wrong"]}.get(kind, [])
-    nothing = places().with_columns(label=pl.lit(None, pl.UInt8))
+    more = {"triples": ["negative"], "qa": ["wrong"], "groups": ["members"]}.get(kind, [])
+    nothing = places().with_columns(label=pl.lit(None, pl.UInt8), group=pl.lit(0, pl.UInt64))
     assert PAIRINGS[kind](nothing).schema == schema(PAIRS, ["anchor", "positive", "distance", *more])
 
 

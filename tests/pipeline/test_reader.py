@@ -8,6 +8,7 @@ from models.recipe import Batches
 from pipeline.batches import epoch
 from pipeline.reader import Epoch
 from pipeline.store import Piece, Store
+from pipeline.tables import BATCHES
 
 
 @pytest.fixture
@@ -85,3 +86,29 @@ def test_tokens_are_numbers_of_the_vocabulary_without_padding(made):
     store, piece = made
     assert store.read(piece).schema["tokens"] == pl.List(pl.Int32)
     assert int(Epoch(store, piece)[0].length_B.min()) == 1
+
+
+def with_columns(store: Store, **columns: list[list[float]]) -> Epoch:
+    """One batch of three rows, the last a filler, with optional columns."""
+    rows = {"text": [0, 1, 2], "tokens": [[4, 5], [6], [0]], "side": [0, 0, 3], "group": [0, 1, 2]}
+    rows |= {"answers": [[1], [0], []], **columns}
+    types = {name: column.type for name, column in BATCHES.columns.items() if name in rows}
+    facts = {"batches": 1, "batch_rows": 3, "group_batches": 1}
+    return Epoch(store, store.write(BATCHES, "0" * 16, pl.DataFrame(rows, schema=types), started=0.0, facts=facts))
+
+
+def test_targets_are_read_one_behind_the_other(tmp_path):
+    batch = with_columns(Store.at(tmp_path), target=[[6], [4, 5], []])[0]
+    assert batch.target_ids.tolist() == [6, 4, 5] and batch.target_length_B.tolist() == [1, 2, 0]
+    assert batch.targets(torch.tensor([2, 1]), torch.device("cpu"))[0].tolist() == [[0, 0], [4, 5]]
+
+
+def test_a_filler_has_zeros_for_a_teacher(tmp_path):
+    batch = with_columns(Store.at(tmp_path), teacher=[[0.5, -1.0], [2.0, 0.25], []])[0]
+    assert batch.rows.teacher_BE.tolist() == [[0.5, -1.0], [2.0, 0.25], [0.0, 0.0]]
+    assert batch.rows.teacher_BE.dtype == torch.float32
+
+
+def test_without_those_columns_nothing_is_told_or_taught(made):
+    batch = Epoch(*made)[0]
+    assert batch.target_ids is None and batch.target_length_B is None and batch.rows.teacher_BE is None

@@ -24,6 +24,8 @@ STAGES = {  # the version, and the functions that make the stage's output
     "vocabulary": ("pipeline.vocabulary.VOCABULARY_VERSION", ["pipeline.vocabulary.pinned"]),
     "tokens": ("pipeline.vocabulary.TOKENS_VERSION", ["pipeline.road.make_tokens"]),
     "pairs": ("pipeline.pairs.PAIRS_VERSION", ["pipeline.road.make_pairs"]),
+    "augmented": ("pipeline.paraphrases.AUGMENTED_VERSION", ["pipeline.paraphrases.make_augmented"]),
+    "kin": ("pipeline.groups.KIN_VERSION", ["pipeline.groups.kindred"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
     "batches": ("pipeline.batches.BATCHES_VERSION", ["pipeline.batches.epoch"]),
     "counts": ("pipeline.ngrams.COUNTS_VERSION", ["pipeline.ngrams.make_counts"]),
@@ -176,7 +178,7 @@ def test_what_the_stage_uses_changes_the_digest(tmp_path, changes):
 def test_the_code_of_a_stage_is_found_through_files_and_dictionaries():
     assert "pipeline.prose.markdown" in used(ROOT, STAGES["documents"][1])
     assert "pipeline.pairs.neighbours" in used(ROOT, STAGES["pairs"][1])
-    assert {"models.step.lanes", "models.objectives.softmax"} <= set(used(ROOT, STAGES["weights"][1]))
+    assert {"models.batch.lanes", "models.objectives.softmax"} <= set(used(ROOT, STAGES["weights"][1]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,79 @@
+"""
+Groups of similar texts: a document is one. Each epoch draws two different members of it, which are then a pair.
+
+All members of a group have one number, so that none is ever the wrong answer of another; groups that share a text have
+the same one, wherever in the corpus they stand.
+"""
+
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.ragged import Flags, even, keys, part
+from pipeline.store import Piece, Store, piece_key
+from pipeline.tables import KIN
+
+KIN_VERSION = 1
+
+
+def drawn(pairs: pl.DataFrame, barred_R: Flags, draw: np.random.Generator) -> NDArray[np.int64]:
+    """
+    Two different members of each group, in drawn order, [E, 2].
+
+    Args:
+        pairs: table `pairs` with `members`, a row a group.
+        barred_R: sentences that must not be drawn; a group that has not two others is left out.
+        draw: one number a group is taken, so what is drawn of a group depends on no other.
+    """
+    key = pl.Series("key", keys(draw, len(pairs)), dtype=pl.UInt64)
+    rows = pairs.select("members", key).with_row_index("at").explode("members", empty_as_null=True)
+    rows = rows.filter(~pl.Series(barred_R[rows["members"].to_numpy()]))
+    left = rows.group_by("at", maintain_order=True).agg("members", pl.col("key").first())
+    left = left.filter(pl.col("members").list.len() > 1)
+    key_E, count_E = left["key"].to_numpy(), left["members"].list.len().to_numpy().astype(np.int64)
+    one_E = (even(part(key_E, 0)) * count_E).astype(np.int64)
+    step_E = 1 + (even(part(key_E, 1)) * (count_E - 1)).astype(np.int64)
+    flat = left["members"].explode(empty_as_null=False).to_numpy().astype(np.int64)
+    first_E = np.cumsum(count_E) - count_E
+    return np.stack([flat[first_E + one_E], flat[first_E + (one_E + step_E) % count_E]], axis=1)
+
+
+def counts(sentences: pl.DataFrame, pairs: pl.DataFrame) -> dict[str, int]:
+    """Training groups of which there is no pair: of one member, and of several that all say the same."""
+    size = sentences.filter(~pl.col("held_out")).group_by("document").agg(members=pl.len())
+    paired = sentences["document"].gather(pairs["anchor"]).unique()
+    alone = size.filter(~pl.col("document").is_in(paired.implode()))["members"]
+    return {"groups_of_one": int((alone == 1).sum()), "groups_of_one_text": int((alone > 1).sum())}
+
+
+def numbers(sentences: pl.DataFrame, kin: pl.DataFrame) -> pl.Series:
+    """The number of each sentence's group."""
+    rows = sentences.select("document").join(kin, on="document", how="left", maintain_order="left")
+    return rows.select(pl.coalesce("group", "document").alias("group")).to_series()
+
+
+def kindred(store: Store, sentences: Mapping[int, Piece]) -> Piece:
+    """Groups that share a text, one with another or through a third, each with the number that they have together."""
+    inputs = tuple(sorted(piece.key for piece in sentences.values()))
+    key = piece_key("kin", KIN_VERSION, {}, inputs)
+    found = store.piece("kin", key)
+    if found:
+        return found
+    started = time.time()
+    texts = store.scan(list(sentences.values()), ["document", "group"]).unique()
+    shared = texts.filter(pl.len().over("group") > 1).collect(engine="streaming")
+    return store.write(KIN, key, _joined(shared), started=started, inputs=inputs)
+
+
+def _joined(shared: pl.DataFrame) -> pl.DataFrame:
+    """Table `kin` of documents and their texts: the least of all numbers in reach, until no one changes."""
+    rows = shared.with_columns(least="document")
+    while True:
+        least = pl.col("least").min().over("group")
+        spread = rows.with_columns(least).with_columns(pl.col("least").min().over("document"))
+        if spread["least"].equals(rows["least"]):
+            return KIN.check(rows.select("document", group="least").unique())
+        rows = spread
