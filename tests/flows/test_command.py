@@ -201,7 +201,7 @@ def test_search_by_folder_shows_score_place_and_text(folder, corpus, store):
         ({"settings": ["encoder.kind=bags"]}, ['"bags"', "known: bag, gru"]),
         ({"settings": ["terms.0.similarity.kind=cosin"]}, ['"cosin"', "known:", "cosine"]),
         ({"settings": ["terms.0.similarity.temperature=0"]}, ["temperature is 0"]),
-        ({"settings": ["pairs.kind=twins"]}, ['"twins"', "known: neighbours"]),
+        ({"settings": ["pairs.kind=twins"]}, ['"twins"', "known: groups, neighbours"]),
         ({"settings": ["evaluation=[{kind='guess'}]"]}, ['"guess"', "known: neighbours"]),
         ({"settings": ["training.start=/no/model"]}, ['"/no/model"', "fresh"]),
         ({"recipe": "quick-thoughts-multichannel"}, ["encoder.f2", "--set encoder.f2.table=PATH"]),

@@ -111,7 +111,7 @@ def test_an_order_below_one_is_refused(name, order):
         ("nce", "terms.0.similarity.temperature=0", r"temperature is 0"),
         ("nce", "terms.0.candidates.kind='vocabulary'", r'has no option "count"; options of vocabulary: none'),
         ("nplm", "terms.0.objective={kind='logistic'}", r'noise goes with objective\.kind = "logistic"'),
-        ("nplm", "terms.0.candidates.kind='words'", r"known: ahead, batch, noise, other-view, own, vocabulary"),
+        ("nplm", "terms.0.candidates.kind='words'", r"known: ahead, all, batch, noise, other-view, own, vocabulary"),
         (
             "nplm",
             "encoder={kind='bag'}",
