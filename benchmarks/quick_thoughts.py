@@ -112,10 +112,10 @@ def all_runs(place: Path) -> str:
     there = {name: runs for name, runs in found.items() if runs}
     near = table(there, ("MRR", "hit@10", "BM25", "rows/s", "seconds"), digits=4)
     probes = table(there, PROBES, digits=1)
-    beside = {side: runs for side in ("bag", "words") if (runs := [results(place)[0]["scores"]] if there else [])}
+    scores = [result["scores"] for result in results(place)[:1]]  # the same for all runs
     plain = {
-        side: [{name: one[f"probe.{name}.{side}.accuracy"] for name in PROBES} for one in runs]
-        for side, runs in beside.items()
+        side: [{name: one[f"probe.{name}.{side}.accuracy"] for name in PROBES} for one in scores]
+        for side in ("bag", "words")
     }
     return f"{near}\n\n{probes}\n\n{table(plain, PROBES, digits=1)}"
 
