@@ -3,7 +3,6 @@
 from pipeline import settings  # noqa: F401  before MLflow
 
 # isort: split
-import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from models.export import BODY
 from models.folder import WEIGHTS
 from models.pretrained import LEARNED, MissingModelError, check_weights, local
-from models.recipe import Recipe, RecipeError, digest, load
+from models.recipe import Recipe, RecipeError, digest, file_digest, load
 from models.resolving import resolve
 from pipeline import evaluate, examples, paraphrases, register, teacher, word_vectors
 from pipeline.road import Road
@@ -109,14 +108,9 @@ def given_digest(recipe: Recipe) -> str:
         if path:
             check_weights(folder := local(path))
             files += sorted(file for file in folder.iterdir() if file.name in LEARNED)
-    found = [_file_digest(file) for file in files]
+    found = [file_digest(file) for file in files]
     found += evaluate.given([evaluate.completed(choice) for choice in recipe.watch.evaluation])
     return digest(found) if found else ""
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _check_apart(corpus: str, store: str) -> None:

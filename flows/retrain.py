@@ -85,7 +85,7 @@ def retrain(
         pairs = make_pairs(road, sentences)
         taught = make_teacher(road, sentences) if road.recipe.teacher else None
         augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
-        source = road.source(sentences, tokens, pairs, taught, augmented if augmented.pieces else None)
+        source = road.source(sentences, tokens, pairs, taught, augmented)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
@@ -144,7 +144,7 @@ def make_pairs(road: Road, sentences: Manifest) -> Manifest:
 
 
 @stage
-def make_teacher(road: Road, sentences: Manifest) -> Manifest | None:
+def make_teacher(road: Road, sentences: Manifest) -> Manifest:
     """Embed all sentences with the model to learn from."""
     with watched("teacher") as progress:
         return road.teacher(sentences, progress)
@@ -154,7 +154,7 @@ def make_teacher(road: Road, sentences: Manifest) -> Manifest | None:
 def make_augmented(road: Road, sentences: Manifest, vocabulary: Vocabulary) -> Manifest:
     """Write training sentences in other words."""
     with watched("augmented") as progress:
-        return road.augmented(sentences, vocabulary, progress) or empty("augmented")
+        return road.augmented(sentences, vocabulary, progress)
 
 
 @stage

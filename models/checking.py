@@ -5,7 +5,6 @@ from pathlib import Path
 import torch
 
 from models.candidates import Rows
-from models.generation import generates
 from models.lane import compares
 from models.method import Method
 from models.recipe import Readout, Recipe, RecipeError
@@ -123,7 +122,7 @@ def _check_generation(recipe: Recipe) -> None:
     compared = {name for term in recipe.terms if compares(term) for name in (term.anchor, term.candidate)}
     seen: set[str] = set()
     for number, term in enumerate(recipe.terms):
-        if not generates(term):
+        if not term.generates:
             continue
         where = f'terms.{number}.objective.kind is "generation"'
         if recipe.encoder.kind != "transformer":

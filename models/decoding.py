@@ -80,7 +80,6 @@ class Reading:
         self.encoder, self.kept = encoder, DynamicCache()
         first, last = encoder.ends()
         around = lambda number: id_BT.new_full((len(id_BT), 1), number)
-        self.segmented = getattr(encoder.body.config, "type_vocab_size", 0) > 1
         self.state_ND = self._read(torch.cat([around(first), id_BT, around(last)], dim=1), segment=0)
 
     def repeat(self, times: int) -> None:
@@ -107,7 +106,7 @@ class Reading:
         given: dict[str, Any] = {"input_ids": id_NS, "cache": self.kept}
         # Masks of four dimensions reach attention as they are; the library's own would count from what is kept.
         given["attention_mask"] = torch.ones(len(id_NS), 1, id_NS.shape[1], seen, dtype=torch.bool, device=id_NS.device)
-        if self.segmented:
+        if self.encoder.segmented:
             given["token_type_ids"] = torch.full_like(id_NS, segment)
         state_NSD: Tensor = self.encoder.body(**given).last_hidden_state
         return state_NSD[:, -1]

@@ -6,10 +6,7 @@ from torch import Tensor
 
 from models.masked import nats
 from models.packed import fitting, pack, telling
-from models.recipe import Term
 from models.transformer import Transformer
-
-GENERATION = "generation"
 
 
 def generation() -> None:
@@ -36,11 +33,6 @@ class Generating:
     def share(self, encoder: Transformer, length_B: Tensor, answer_B: Tensor) -> float:
         """What a nat of a lane weighs in the loss of the whole batch, whose texts and answers are so long."""
         return self.weight / (max(1, told(encoder, length_B, answer_B)) if self.mean else 1)
-
-
-def generates(term: Term) -> bool:
-    """Whether a term of a recipe generates."""
-    return term.candidates is None and term.objective.kind == GENERATION
 
 
 def told(encoder: Transformer, length_B: Tensor, answer_B: Tensor) -> int:

@@ -5,7 +5,6 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from models.generation import generates
 from models.lookup import Encoder
 from models.masked import LANE_OBJECTIVES
 from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES, Counted, NoiseWords, Unnormalised
@@ -58,13 +57,13 @@ class LaneTerm:
 def in_lane(term: Term) -> bool:
     """Whether a term needs nothing beyond a lane: masked words, or words told from windows."""
     if term.candidates is None:
-        return not generates(term)
+        return not term.generates
     return term.candidates.kind in WORD_CANDIDATES
 
 
 def compares(term: Term) -> bool:
     """Whether a term compares vectors of the whole batch."""
-    return not in_lane(term) and not generates(term)
+    return not in_lane(term) and not term.generates
 
 
 def lane_term(term: Term, encoder: Encoder, other: Encoder, kind: str, counted: Counted) -> LaneTerm:

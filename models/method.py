@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as WordPieces
 from torch import Tensor, nn
 
 from models.candidates import Rows
-from models.generation import Generating, generates, matched_and_told
+from models.generation import Generating, matched_and_told
 from models.lane import LaneTerm, compares, in_lane, lane_term
 from models.lookup import Encoder, Words
 from models.noise import Counted
@@ -68,7 +68,7 @@ class Method(nn.Module):
         )
         self.told = _learning(term.objective for term in self.lane_terms)
         self.generating = tuple(
-            Generating(term.anchor, term.weight, term.reduce == "mean") for term in recipe.terms if generates(term)
+            Generating(term.anchor, term.weight, term.reduce == "mean") for term in recipe.terms if term.generates
         )
         compared = [name for term in self.summands for name in (term.anchor, term.candidate)]
         self.used = tuple(dict.fromkeys([*compared, *(term.tower for term in self.generating)]))

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_serial
 
 from models.trouble import MendableError
 
+GENERATION = "generation"  # the objective of a term whose rows tell their answers
 COUNTING = frozenset({"ngram"})  # encoders that count and are not trained
 
 
@@ -203,6 +204,11 @@ class Term(Part):
     reduce: Literal["mean", "sum"] = Field("mean", description="divide by the count over the whole batch, or by 1")
     ahead: int = Field(0, ge=0, description="the answer is the sentence so many later, of the context up to the anchor")
 
+    @property
+    def generates(self) -> bool:
+        """Whether each row tells the text of its answer."""
+        return self.candidates is None and self.objective.kind == GENERATION
+
 
 class Training(Part):
     """How the weights move. Neither the number of workers nor their hardware stands here."""
@@ -307,6 +313,11 @@ class Recipe(Part):
         """Whether words are counted, and no weight is trained."""
         return self.encoder.kind in COUNTING
 
+    @property
+    def generates(self) -> bool:
+        """Whether a term does."""
+        return any(term.generates for term in self.terms)
+
     @model_validator(mode="after")
     def _terms_there(self) -> Self:
         if self.counting and self.terms:
@@ -382,6 +393,12 @@ def digest(*parts: Any) -> str:
     plain = [part.model_dump(mode="json") if isinstance(part, BaseModel) else part for part in parts]
     text = json.dumps(plain, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _put(tree: dict[str, Any], override: str) -> None:

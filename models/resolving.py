@@ -6,12 +6,12 @@ from typing import Any
 
 from models.candidates import CANDIDATES
 from models.checking import check, check_values
-from models.generation import GENERATION, generation
+from models.generation import generation
 from models.masked import LANE_OBJECTIVES
 from models.noise import WORD_CANDIDATES, WORD_OBJECTIVES
 from models.objectives import OBJECTIVES
 from models.parts import complete
-from models.recipe import Choice, Recipe, RecipeError, Term, Tokenizer, Watch
+from models.recipe import GENERATION, Choice, Recipe, RecipeError, Term, Tokenizer, Watch
 from models.sequence import CONTEXTS
 from models.similarity import SIMILARITIES
 from models.towers import ENCODERS

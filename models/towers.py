@@ -7,7 +7,6 @@ from pathlib import Path
 from tokenizers import Tokenizer as WordPieces
 from torch import Tensor
 
-from models.generation import generates
 from models.lookup import Bag, Encoder, Words
 from models.ngram import Ngram
 from models.projection import Projection
@@ -36,7 +35,7 @@ def encoders(
     encoder = ENCODERS[recipe.encoder.kind]
     wanted = inspect.signature(encoder).parameters
     masked = {term.anchor for term in recipe.terms if term.candidates is None}
-    packed = {term.anchor for term in recipe.terms if generates(term)}
+    packed = {term.anchor for term in recipe.terms if term.generates}
     for name in recipe.encoder.towers:
         options = recipe.encoder.tower(name)
         table = str(options.get("table", ""))

@@ -147,11 +147,16 @@ class Transformer(Encoder):
     def packed(self, rows: Packed) -> tuple[Tensor, Tensor]:
         """Of texts in a row with their answers the vectors [L, D], and the states [N, D] that tell the answers."""
         given = {"input_ids": rows.id_LS, "attention_mask": rows.sees()}
-        if getattr(self.body.config, "type_vocab_size", 0) > 1:
+        if self.segmented:
             given["token_type_ids"] = rows.segment_LS
         state_LSD = self.body(**given).last_hidden_state
         vector_LD = _pooled((state_LSD,), rows.source_L, torch.zeros_like(rows.source_L), self.pooling)
         return self._headed(vector_LD, None, use_head=True).to(_exact(self.body)), state_LSD[rows.tells()]
+
+    @property
+    def segmented(self) -> bool:
+        """Whether the body tells an answer from its text by segments."""
+        return getattr(self.body.config, "type_vocab_size", 0) > 1
 
     def ends(self) -> tuple[int, int]:
         """The special words before and behind a text."""

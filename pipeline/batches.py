@@ -12,7 +12,6 @@ corpus and how `corpus.shard_bytes` cuts it, on `batches.rows`, `run` and `bucke
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -79,13 +78,9 @@ class Source:
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     """The groups of all held-out texts: what repeats one of them leaves training."""
     inputs = tuple(sorted(piece.key for piece in sentences.values()))
-    key = piece_key("held_out", HELD_OUT_VERSION, {}, inputs)
-    found = store.piece("held_out", key)
-    if found:
-        return found
-    started = time.time()
     rows = store.scan(list(sentences.values()), ["held_out", "group"]).filter("held_out").select("group").unique()
-    return store.write(HELD_OUT, key, rows.collect(engine="streaming"), started=started, inputs=inputs)
+    key = piece_key("held_out", HELD_OUT_VERSION, {}, inputs)
+    return store.once(HELD_OUT, key, inputs, lambda: rows.collect(engine="streaming"))
 
 
 def plan_key(settings: Batches, seed: int, source: Source) -> str:

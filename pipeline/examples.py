@@ -103,11 +103,7 @@ def completed(recipe: Recipe, tokenizer: Callable[[], tuple[str, str]]) -> Examp
         name, text = tokenizer()
         _check_mask(made_of.augment, Lexicon.of(text).mask >= 0, f'"{recipe.tokenizer.path or recipe.tokenizer.kind}"')
         made_of = replace(made_of, tokenizer=name)
-    return replace(made_of, room=targets.room(recipe)) if _generates(recipe) else made_of
-
-
-def _generates(recipe: Recipe) -> bool:
-    return any(term.objective.kind == "generation" for term in recipe.terms)
+    return replace(made_of, room=targets.room(recipe)) if recipe.generates else made_of
 
 
 def _check_words(recipe: Recipe, choices: Sequence[Choice]) -> None:
@@ -150,7 +146,7 @@ def _check_views(recipe: Recipe, kind: str, views: int) -> None:
     if shown > 1 and shown != views:
         right = f"1, for all, or {views}, one a view" if views > 1 else "at most 1"
         raise RecipeError(f'view has {shown} entries; with pairs.kind "{kind}" it should have {right}')
-    if _generates(recipe) and (views < 2 or kind == "qa"):
+    if recipe.generates and (views < 2 or kind == "qa"):
         raise RecipeError(
             f'a term generates a row\'s answer, of which pairs.kind "{kind}" has not one; use pairs.kind = "pairs", '
             '"groups", "single" or "triples"'

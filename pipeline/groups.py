@@ -5,7 +5,6 @@ All members of a group have one number, so that none is ever the wrong answer of
 the same one, wherever in the corpus they stand.
 """
 
-import time
 from collections.abc import Mapping
 
 import numpy as np
@@ -58,14 +57,10 @@ def numbers(sentences: pl.DataFrame, kin: pl.DataFrame) -> pl.Series:
 def kindred(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     """Groups that share a text, one with another or through a third, each with the number that they have together."""
     inputs = tuple(sorted(piece.key for piece in sentences.values()))
-    key = piece_key("kin", KIN_VERSION, {}, inputs)
-    found = store.piece("kin", key)
-    if found:
-        return found
-    started = time.time()
     texts = store.scan(list(sentences.values()), ["document", "group"]).unique()
-    shared = texts.filter(pl.len().over("group") > 1).collect(engine="streaming")
-    return store.write(KIN, key, _joined(shared), started=started, inputs=inputs)
+    shared = texts.filter(pl.len().over("group") > 1)
+    key = piece_key("kin", KIN_VERSION, {}, inputs)
+    return store.once(KIN, key, inputs, lambda: _joined(shared.collect(engine="streaming")))
 
 
 def _joined(shared: pl.DataFrame) -> pl.DataFrame:

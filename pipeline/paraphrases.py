@@ -1,6 +1,5 @@
 """Texts in other words, written once by a model of one's own and kept in the store: stage `augmented`."""
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,10 @@ import numpy as np
 import polars as pl
 
 from models.decoding import Drawing
-from models.folder import RECIPE, TOKENIZER, WEIGHTS
 from models.parts import complete
-from models.recipe import Choice, Recipe, RecipeError, digest, parse
+from models.recipe import Choice, Recipe, RecipeError, digest
 from models.rewriting import reworded
-from pipeline import teacher, vocabulary
+from pipeline import frozen, vocabulary
 from pipeline.augment import AUGMENTATIONS, PARAPHRASE
 from pipeline.cluster import Progress, silent
 from pipeline.embed import opened
@@ -23,7 +21,6 @@ from pipeline.store import Piece, Store
 from pipeline.tables import AUGMENTED
 
 AUGMENTED_VERSION = 1
-GENERATION = "generation"
 
 
 @dataclass(frozen=True)
@@ -62,15 +59,9 @@ def check(recipe: Recipe) -> None:
     choice = wanted(recipe)
     if choice is None:
         return
-    folder = Path(choice.options["model"])
-    missing = [name for name in (RECIPE, TOKENIZER, WEIGHTS) if not (folder / name).is_file()]
-    if missing:
-        raise RecipeError(
-            f'augment: model is "{folder}", which is no model folder: no {", ".join(missing)}; give the folder that '
-            "`firth retrain` names"
-        )
-    said = parse(json.loads((folder / RECIPE).read_text(encoding="utf-8")))
-    if not any(term.objective.kind == GENERATION for term in said.terms):
+    folder = choice.options["model"]
+    said = frozen.said("augment: model", folder)
+    if not said.generates:
         raise RecipeError(
             f'augment: model is "{folder}" of recipe {said.name}, which writes nothing: none of its terms generates; '
             "give one that does, as `firth retrain simbert` makes it"
@@ -79,21 +70,20 @@ def check(recipe: Recipe) -> None:
 
 def paraphrases(
     store: Store, recipe: Recipe, sentences: Manifest, tokenizer: tuple[str, str], progress: Progress = silent
-) -> Manifest | None:
+) -> Manifest:
     """
-    Table `augmented` of all training sentences; None: no augmentation of the recipe reads it.
+    Table `augmented` of all training sentences, for a recipe one of whose augmentations reads it.
 
     Args:
         tokenizer: name of the recipe's tokenizer in the store, where it lies already, and its JSON.
     """
     choice = wanted(recipe)
-    if choice is None:
-        return None
+    assert choice
     (name, text), most = tokenizer, recipe.tokenizer.most_tokens
     folder = str(Path(choice.options["model"]).resolve())
     options = {key: value for key, value in choice.options.items() if key != "model"}
     stage = Stage("augmented", AUGMENTED_VERSION, make_augmented, [options, digest(text), most])
-    weights = teacher.key(folder)
+    weights = frozen.key(folder)
     items = {
         number: ((piece.key, weights, str(number)), Texts(number, piece, folder, options, name, most))
         for number, piece in sentences.pieces.items()

@@ -111,14 +111,15 @@ class Road:
         stage = Stage("pairs", PAIRS_VERSION, make_pairs, choice.model_dump())
         return run(self.store, stage, items, progress)
 
-    def teacher(self, sentences: Manifest, progress: Progress = silent) -> Manifest | None:
-        """Vectors of all sentences by the recipe's teacher; None: it has none."""
+    def teacher(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
+        """Vectors of all sentences by the recipe's teacher, which it has."""
         from pipeline import teacher  # torch, which data workers do without
 
-        return teacher.vectors(self.store, self.recipe, sentences, progress) if self.recipe.teacher else None
+        assert self.recipe.teacher
+        return teacher.vectors(self.store, self.recipe.teacher.model, sentences, progress)
 
-    def augmented(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest | None:
-        """Training sentences in other words; None: no augmentation reads them."""
+    def augmented(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest:
+        """Training sentences in other words, for an augmentation that reads them."""
         from pipeline import paraphrases  # torch
 
         return paraphrases.paraphrases(self.store, self.recipe, sentences, _tokenizer(words), progress)

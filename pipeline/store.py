@@ -14,7 +14,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -146,6 +146,11 @@ class Store:
         """The piece of that key, if it was made."""
         record = self.get(f"{stage}/{key}.json")
         return Piece.of(record) if record else None
+
+    def once(self, table: Table, key: str, inputs: tuple[str, ...], make: Callable[[], pl.DataFrame]) -> Piece:
+        """The piece of that key: the one that is there, or else what `make` makes."""
+        found, started = self.piece(table.name, key), time.time()
+        return found or self.write(table, key, make(), started=started, inputs=inputs)
 
     def write(
         self,

@@ -18,7 +18,7 @@ def room(recipe: Recipe) -> int:
     Raises:
         RecipeError: an encoder's folder cannot be used.
     """
-    towers = {term.anchor or recipe.encoder.towers[0] for term in recipe.terms if term.objective.kind == "generation"}
+    towers = {term.anchor or recipe.encoder.towers[0] for term in recipe.terms if term.generates}
     return min(_positions(recipe.encoder.tower(tower)) for tower in towers) - AROUND
 
 

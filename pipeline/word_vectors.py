@@ -3,7 +3,6 @@ Ready-made word vectors: a file with a word and its numbers in each row, in text
 word2vec does, or an installed package that carries a table of words beside their numbers.
 """
 
-import hashlib
 import importlib.metadata
 import mmap
 import re
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from models.recipe import Recipe
+from models.recipe import Recipe, file_digest
 from models.trouble import MendableError
 from pipeline.vocabulary import Vocabulary
 
@@ -95,11 +94,7 @@ def paths(name: str) -> list[Path]:
 
 def digests(name: str) -> list[str]:
     """Digests of the bytes of a name's files; none for no name."""
-    found = []
-    for path in paths(name) if name else []:
-        with path.open("rb") as file:
-            found.append(hashlib.file_digest(file, "sha256").hexdigest())
-    return found
+    return [file_digest(path) for path in paths(name)] if name else []
 
 
 def read(name: str, vocabulary: dict[str, int]) -> "Tensor":

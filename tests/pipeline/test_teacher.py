@@ -14,7 +14,7 @@ from models.folder import load as opened
 from models.folder import save
 from models.recipe import RecipeError, Teacher, load
 from models.resolving import resolve
-from pipeline import teacher
+from pipeline import frozen, teacher
 from pipeline.embed import matrix
 from pipeline.road import Road
 from pipeline.run import build
@@ -89,7 +89,7 @@ def test_a_teacher_is_known_by_what_decides_its_vectors_not_by_its_path_or_linea
     moved, other = copied(folder, tmp_path / "moved"), copied(folder, tmp_path / "other")
     (moved / "lineage.json").write_text('{"corpus": "elsewhere"}')
     (other / "tokenizer.json").write_text((folder / "tokenizer.json").read_text() + "\n")
-    assert teacher.key(str(moved)) == teacher.key(str(folder)) != teacher.key(str(other))
+    assert frozen.key(str(moved)) == frozen.key(str(folder)) != frozen.key(str(other))
 
 
 # What is refused before any work
