@@ -164,7 +164,7 @@ def read_otherwise(place: Path, folder: Path, pooling: str) -> dict[str, float]:
     recipe = json.loads((other / "recipe.json").read_text(encoding="utf-8"))
     recipe["readout"]["pooling"] = pooling
     (other / "recipe.json").write_text(json.dumps(recipe), encoding="utf-8")
-    model, found = load(other), {}
+    model, found = load(other), dict[str, float]()
     for name in SETS:
         found |= sts(model, pl.DataFrame(), path=str(place / f"{name}.tsv")).flat()
     return found
@@ -230,9 +230,9 @@ def all_runs(place: Path) -> str:
         runs.setdefault(result["name"], []).append(figures(result))
     order = [run.name for run in (*UNSUPERVISED, *SUPERVISED, *CLAIMS)]
     runs = dict(sorted(runs.items(), key=lambda item: order.index(item[0]) if item[0] in order else -1))
-    columns = ("stsb-dev", "stsb-test", "sts12-16", "best step")
-    columns += ("last spearman", "last length_bias", "last random_cosine", "last loss", "last log N - L")
-    return table(runs, columns, digits=2)
+    best = ("stsb-dev", "stsb-test", "sts12-16", "best step")
+    last = ("last spearman", "last length_bias", "last random_cosine", "last loss", "last log N - L")
+    return table(runs, (*best, *last), digits=2)
 
 
 if __name__ == "__main__":
