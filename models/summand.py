@@ -94,18 +94,20 @@ class Summand:
         if self.counted is None:
             return len(anchor_A)
         total = torch.zeros((), dtype=torch.int64, device=rows.side_B.device)
-        for kept_AC, answer_AP in self._pools(rows, anchor_A, queue, cells):
+        for kept_AC, answer_AP in self.pools(rows, anchor_A, queue, cells):
             total = total + self.counted(kept_AC, answer_AP)
         return total.clamp(min=1)  # anchors without a wrong candidate make no triple
 
     def choices(self, rows: Rows, anchor_A: Tensor, queue: Queue | None = None, cells: int = CELLS) -> Tensor:
         """Sum over some anchors of log N, [], N being the candidates left in an anchor's pool with the right ones."""
         total = torch.zeros((), dtype=torch.float64, device=rows.side_B.device)
-        for kept_AC, _ in self._pools(rows, anchor_A, queue, cells):
+        for kept_AC, _ in self.pools(rows, anchor_A, queue, cells):
             total = total + kept_AC.sum(dim=1).double().log().sum()
         return total
 
-    def _pools(self, rows: Rows, anchor_A: Tensor, queue: Queue | None, cells: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def pools(
+        self, rows: Rows, anchor_A: Tensor, queue: Queue | None = None, cells: int = CELLS
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Of some anchors after the other: who stands in their pools, [A, C], and their answers' columns, [A, P]."""
         nothing_B0 = torch.zeros(len(rows.side_B), 0, device=rows.side_B.device)
         memory = queue.memory() if queue else None
