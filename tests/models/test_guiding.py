@@ -7,15 +7,16 @@ import pytest
 import torch
 from tiny import NEW, A, B, drawn_examples, examples, lying_by_example, questions
 
+from models.batch import lanes
 from models.candidates import Memory, batch, other_view, own
 from models.choosing import Choosing
-from models.encoding import Setup
+from models.encoding import Encode, Setup
 from models.gathering import World
 from models.guiding import Guiding
 from models.method import Method
 from models.recipe import RecipeError, load
 from models.resolving import resolve
-from models.step import step_gradient
+from models.step import chosen_rows, step_gradient
 
 
 def at(degrees):
@@ -228,6 +229,22 @@ def test_a_step_chooses_among_the_wrong_answers_that_a_guide_leaves():
     assert loss > 0
     assert built.summands[0].anchors(PAIR.hard(guided(drawn.rows, degrees))).tolist() == [0]
     assert loss == pytest.approx(step_gradient(bare, alone, 0, setup, World()), rel=1e-12)
+
+
+@pytest.mark.parametrize("choose", ["random", "max"])
+def test_a_choice_of_few_is_wasted_on_nothing_that_the_guide_takes_out(choose):
+    """Of the first question's six wrong answers the last alone is none that may be right."""
+    drawn = drawn_examples(torch.Generator().manual_seed(3), "qa")
+    hard = [row for row in drawn.rows.hard_BH[0].tolist() if row >= 0]
+    degrees = [0, 90, *[60] * 18]
+    degrees[hard[-1]] = 180
+    batch = replace(drawn, rows=guided(drawn.rows, degrees))
+    own = f"terms.0.candidates={{kind='own', choose='{choose}', count=1}}"
+    built = method("hyperqa", "encoder.width=3", "encoder.table='ready'", "encoder.scale=0.3", own, GUIDE)
+    for number in range(5):
+        encode = Encode(built, batch, number, Setup(0, 5, "fp64"), World())
+        found = chosen_rows(encode, lanes(batch.length_B, 5))[0].hard_BH[0].tolist()
+        assert {*found} - {-1} == {hard[-1]}
 
 
 # Recipes
