@@ -233,18 +233,18 @@ def test_a_step_chooses_among_the_wrong_answers_that_a_guide_leaves():
 
 @pytest.mark.parametrize("choose", ["random", "max"])
 def test_a_choice_of_few_is_wasted_on_nothing_that_the_guide_takes_out(choose):
-    """Of the first question's six wrong answers the last alone is none that may be right."""
+    """Of the first question's six wrong answers the fifth alone may not be right, and the sixth repeats the right one."""
     drawn = drawn_examples(torch.Generator().manual_seed(3), "qa")
     hard = [row for row in drawn.rows.hard_BH[0].tolist() if row >= 0]
     degrees = [0, 90, *[60] * 18]
-    degrees[hard[-1]] = 180
+    degrees[hard[-2]] = 180
     batch = replace(drawn, rows=guided(drawn.rows, degrees))
     own = f"terms.0.candidates={{kind='own', choose='{choose}', count=1}}"
     built = method("hyperqa", "encoder.width=3", "encoder.table='ready'", "encoder.scale=0.3", own, GUIDE)
     for number in range(5):
         encode = Encode(built, batch, number, Setup(0, 5, "fp64"), World())
         found = chosen_rows(encode, lanes(batch.length_B, 5))[0].hard_BH[0].tolist()
-        assert {*found} - {-1} == {hard[-1]}
+        assert {*found} - {-1} == {hard[-2]}
 
 
 # Recipes
