@@ -233,7 +233,7 @@ def test_a_step_chooses_among_the_wrong_answers_that_a_guide_leaves():
 
 @pytest.mark.parametrize("choose", ["random", "max"])
 def test_a_choice_of_few_is_wasted_on_nothing_that_the_guide_takes_out(choose):
-    """Of the first question's six wrong answers the fifth alone may not be right, and the sixth repeats the right one."""
+    """Of six wrong answers the guide leaves the fifth alone; the sixth repeats the right one."""
     drawn = drawn_examples(torch.Generator().manual_seed(3), "qa")
     hard = [row for row in drawn.rows.hard_BH[0].tolist() if row >= 0]
     degrees = [0, 90, *[60] * 18]
