@@ -1,6 +1,7 @@
 """The scoreboard, read as a person reads it: as plain text of 100 columns."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -240,3 +241,19 @@ def test_measures_of_rankings_stand_beside_those_of_words_and_of_chance(ranked):
 def test_questions_are_counted_with_those_that_have_one_kind_of_answer(ranked):
     assert "243 questions counted, 6,165 answers in all, 2 without a label left out" in ranked
     assert "390 had no right answer, 6 no wrong one" in ranked
+
+
+def test_false_negatives_are_shares_before_and_after(result):
+    told = {"none": {"wrong": 159600, "likely": 1596, "share": 0.01}, "masked": True, "batches": 10}
+    told |= {"groups": {"wrong": 159000, "likely": 996, "share": 0.006264}}
+    told |= {"guide": {"wrong": 158004, "likely": 0, "share": 0.0}}
+    shown = page(result | {"false_negatives": told})
+    assert re.search(r"nothing +159,600 +1,596 +1\.000 %", shown)
+    assert re.search(r"same group +159,000 +996 +0\.626 %", shown)
+    assert re.search(r"same group, and by the guide +158,004 +0 +0\.000 %", shown)
+    assert "of 10 batches of the first epoch" in shown and "guide.mask" not in shown
+    assert "guide.mask is false" in page(result | {"false_negatives": told | {"masked": False}})
+
+
+def test_without_a_guide_nothing_is_said_of_false_negatives(result):
+    assert "False negatives" not in page(result | {"false_negatives": None})
