@@ -146,6 +146,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
             _finish(left, settings.rows, answer, writer)
             _check(writer, len(left), settings.rows, views, counts)
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
+        part.group_rows, part.group_multiple = writer.group_batches * settings.rows, settings.rows
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
         part.facts |= {"longest_run": writer.longest_run} if source.ahead else {}
     assert part.piece is not None
