@@ -68,8 +68,7 @@ def _shared(store: Store, sentences: Mapping[int, Piece]) -> pl.DataFrame:
     pieces = merged.small(store, TEXTS, KIN_VERSION, sentences, shard_texts)
     found = [TEXTS.empty()]
     for rows in merged.ranges(store, pieces, "group"):
-        shared = rows.select("group", "document").filter(pl.col("group").is_duplicated())
-        found.append(shared.unique().filter(pl.col("group").is_duplicated()))
+        found.append(rows.select("group", "document").filter(pl.col("group").is_duplicated()))
     return pl.concat(found)
 
 
