@@ -25,6 +25,7 @@ from models.trouble import MendableError
 from pipeline import batches as making
 from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
+from pipeline.remote import storage
 from pipeline.run import STATE, Job, Run, State, TrainingError, steps
 from pipeline.store import Store
 from pipeline.watch import Watcher
@@ -186,7 +187,7 @@ def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Train
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
         run_config=RunConfig(
             name=job.run.removeprefix("runs/"),
-            storage_path=Store(job.store).path("runs"),
+            **storage(Store(job.store).path("runs")),
             checkpoint_config=CheckpointConfig(num_to_keep=2),
             failure_config=FailureConfig(max_failures=RETRIES),
         ),
