@@ -184,7 +184,7 @@ class Store:
         if self.local:
             return dict(listed)
         folders = {folder for name, _ in listed for folder in map(str, PurePosixPath(name).parents)}
-        return {name: entry for name, entry in listed if entry.size or name not in folders}
+        return {name: entry for name, entry in listed if entry.size or ("/" in name and name not in folders)}
 
     # Pieces.
 

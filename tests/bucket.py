@@ -156,6 +156,6 @@ def _handler(answer: Callable[..., tuple[int, dict[str, str], bytes]]) -> type[B
             self.rfile.readline()
             return body
 
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _any  # noqa: N815
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _any
 
     return Handler

@@ -1,4 +1,4 @@
-"""The whole road with corpus, store and checkpoints in a bucket: killed in training, gone on with, run again, searched."""
+"""The whole road in a bucket, checkpoints and all: killed in training, gone on with, run again, searched."""
 
 import json
 import os

@@ -180,13 +180,13 @@ def test_a_piece_that_may_not_be_read_is_not_called_damaged(store, faulty):
 
 def test_a_store_that_denies_is_refused_before_any_work(faulty):
     faulty.refuse(403, 1000)
-    with pytest.raises(StoreError, match="cannot be written.*AWS_SECRET_ACCESS_KEY"):
+    with pytest.raises(StoreError, match=r"cannot be written.*AWS_SECRET_ACCESS_KEY"):
         Store.at(f"s3://{bucket.BUCKET}/denied")
 
 
 def test_a_bucket_that_is_not_there_is_named(faulty):
     faulty.refuse(503, 0)
-    with pytest.raises(StoreError, match="s3://no-such-bucket/store cannot be written.*check the name of the bucket"):
+    with pytest.raises(StoreError, match=r"s3://no-such-bucket/store cannot be written.*check the name of the bucket"):
         Store.at("s3://no-such-bucket/store")
 
 
