@@ -25,7 +25,7 @@ from models.trouble import MendableError
 from pipeline import batches as making
 from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
-from pipeline.remote import storage
+from pipeline.remote import remedy, storage
 from pipeline.run import STATE, Job, Run, State, TrainingError, steps
 from pipeline.store import Store
 from pipeline.watch import Watcher
@@ -58,6 +58,11 @@ def work(config: dict[str, Any]) -> str | None:
         take_steps(run)
     except (FloatingPointError, MendableError) as error:
         return str(error)
+    except OSError as error:
+        mend = remedy(error)
+        if mend is None or world.size > 1:  # the other workers wait in a collective until this one is known to be dead
+            raise
+        return f"{error}; {mend}"
     if world.size > 1:
         dist.barrier()  # leaving while another still reduces aborts the process
     return None

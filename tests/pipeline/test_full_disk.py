@@ -2,18 +2,23 @@
 
 import json
 import resource
+import shutil
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import corpora
 import polars as pl
 import pytest
+from runs import finish, job_of, new_run
 
 from pipeline.batches import _Writer
 from pipeline.road import Road
+from pipeline.run import TrainingError
 from pipeline.store import Store, StoreError
 from pipeline.tables import HELD_OUT
+from pipeline.weights import weights
 
 FULL = "the disk is full: make room, and the same command goes on from here"
 
@@ -105,3 +110,16 @@ def test_a_run_that_a_full_disk_stopped_goes_on_when_there_is_room(disk, tmp_pat
     after, undisturbed = walk(corpora.road(disk[0], corpus)), walk(corpora.road(tmp_path / "store", corpus))
     digests = lambda tables: [piece.sha256 for table in tables for piece in table.pieces.values()]
     assert digests(after) == digests(undisturbed)
+
+
+@pytest.mark.ray
+def test_training_that_finds_no_room_for_a_checkpoint_ends_with_the_cause(disk, made, ray_session):
+    disk[1]("50m")
+    store = Store.at(shutil.copytree(made.store.root, disk[0] / "store"))
+    free = shutil.disk_usage(disk[0]).free
+    (disk[0] / "others").write_bytes(bytes(free - 8 * 4096))  # room for a lease and for words, not for a checkpoint
+    with pytest.raises(TrainingError, match=FULL):
+        weights(store, replace(job_of(made, seed=7), store=store.root), {})
+    (disk[0] / "others").unlink()
+    job = replace(job_of(made, seed=7), store=store.root)
+    assert weights(store, job, {}).training["loss"] == [loss for _, loss in finish(new_run(job)).state.losses]
