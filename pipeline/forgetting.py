@@ -59,7 +59,8 @@ def forget(store: Store, corpus: str, ids: Collection[str]) -> set[str]:
     Raises:
         ForgetError: no such corpus, or no such document in it; nothing is remembered then.
     """
-    name = corpus if store.names(f"corpora/{corpus}/") else digest(corpus)
+    known = {name.split("/")[1] for name in store.names("corpora/")}
+    name = corpus if corpus in known else digest(corpus)
     versions = store.names(f"corpora/{name}/")
     if not versions:
         raise ForgetError(

@@ -3,7 +3,6 @@
 import json
 import shutil
 import threading
-import time
 from pathlib import Path
 
 import polars as pl
@@ -33,7 +32,7 @@ def beside(texts):
     def clean():
         while not done.is_set():
             cleaned.append(cleaning.clean(store, (), keep_days=0, grace_seconds=3600))
-            time.sleep(0.2)
+            done.wait(1)
 
     thread = threading.Thread(target=clean)
     thread.start()

@@ -119,6 +119,14 @@ def test_a_document_or_corpus_that_is_not_there_is_named_and_nothing_is_remember
     store = Store.at(tmp_path / "store")
     with pytest.raises(ForgetError, match='document "secrte" is not in corpus "mine"'):
         forgetting.forget(store, "mine", ["secret", "secrte"])
-    with pytest.raises(ForgetError, match=r'corpus "yours" is not in store .* URI as it was given'):
-        forgetting.forget(store, "yours", ["secret"])
+    for name in ("yours", "/not/there//", "s3://bucket/none", ""):
+        with pytest.raises(ForgetError, match=rf'corpus "{name}" is not in store .* URI as it was given'):
+            forgetting.forget(store, name, ["secret"])
     assert forgetting.forgotten(store, "mine") == frozenset()
+
+
+def test_a_corpus_without_a_name_is_known_by_its_uri(tmp_path, texts, ray_session):
+    road = corpora.road(tmp_path / "store", texts)
+    road.documents(road.numbered())
+    forgetting.forget(road.store, str(texts), ["secret"])
+    assert forgetting.forgotten(road.store, road.corpus_name) == {document_digest("secret")}
