@@ -34,6 +34,8 @@ Overrides = Annotated[
 Model = Annotated[str, typer.Argument(help="A model folder, or the name of a registered model.")]
 Tracking = Annotated[str | None, typer.Option(metavar="URI", help="MLflow; default: a file in the store.")]
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
 TEXTS = 4096  # texts read from standard input before they are encoded
 BLOCKED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)  # no bug, but a disk that says no
 FAILED, STOPPED = 2, 130  # exit codes; 130 is the shell's for Ctrl-C
@@ -154,6 +156,55 @@ def rewrite(
                 f"{found.copies} say the same as the text, {found.repeated} were drawn before",
                 file=sys.stderr,
             )
+
+
+data = typer.Typer(no_args_is_help=True, help="What the store holds, and what it should forget.")
+app.add_typer(data, name="data")
+store_commands = typer.Typer(no_args_is_help=True, help="House-keeping of the store.")
+app.add_typer(store_commands, name="store")
+
+
+@data.command()
+def status(store: StorePlace = ".firth", tracking: Tracking = None, as_json: AsJson = False) -> None:
+    """Show what is in a store, what each run used, and what nothing uses."""
+    with _told():
+        from flows.data import shown, state
+
+        found = state(store, tracking)
+        print(json.dumps(found) if as_json else shown(found))
+
+
+@data.command()
+def forget(
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENT...", help="Ids, as in table documents.")],
+    corpus: Annotated[str, typer.Option(help="Its corpus.name, or the URI as it was given to `firth retrain`.")],
+    store: StorePlace = ".firth",
+    tracking: Tracking = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forget documents: the next run makes their shards anew without them, `firth store clean` removes the old."""
+    with _told():
+        from flows.data import forget, told
+
+        found = forget(documents, corpus, store, tracking)
+        print(json.dumps(found) if as_json else told(found))
+
+
+@store_commands.command()
+def clean(
+    store: StorePlace = ".firth",
+    tracking: Tracking = None,
+    keep_days: Annotated[float, typer.Option(min=0, help="What a run of the last so many days used stays.")] = 30.0,
+    grace_hours: Annotated[float, typer.Option(min=0, help="Nothing younger goes.")] = 24.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove what nothing uses; never what a registered model needs, nor what a run that goes on may need."""
+    with _told():
+        from flows.store import clean, told
+
+        found = clean(store, tracking, keep_days, grace_hours, dry_run)
+        print(json.dumps(found) if as_json else told(found))
 
 
 def _show(result: dict[str, Any]) -> None:

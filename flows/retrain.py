@@ -18,7 +18,7 @@ from prefect.utilities.annotations import opaque
 from flows.order import Order, check, given_digest
 from flows.progress import watched
 from flows.summary import Filed, Guided, summary
-from pipeline import contrasts, counted, embed, ngrams, register, scoring
+from pipeline import contrasts, counted, embed, ngrams, records, register, scoring
 from pipeline.augment import PARAPHRASE
 from pipeline.batches import Source
 from pipeline.cluster import scratch, session
@@ -75,8 +75,14 @@ def retrain(
         tracking: MLflow's URI; none: a sqlite file in the store.
     """
     order = check(recipe, corpus, store, overrides, workers, gpu, name, tracking)
+    with records.using(order.road.store):
+        return _walk(order)
+
+
+def _walk(order: Order) -> dict[str, Any]:
+    """The road, from its shards to the record of what was used."""
     road = order.road
-    with session(workers):
+    with session(order.workers):
         shards = make_shards(road)
         documents = make_documents(road, shards)
         sentences = make_sentences(road, documents)
@@ -98,7 +104,16 @@ def retrain(
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
     tables = [documents, sentences, tokens, pairs, empty("negatives"), augmented, batches]
-    return summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told))
+    result = summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told))
+    _remember(road, result)
+    return result
+
+
+def _remember(road: Road, result: dict[str, Any]) -> None:
+    """Clean-up leaves alone what stands here."""
+    keys = {row["name"]: row["key"] for row in result["stages"] if row["key"] and row["name"] != "registered"}
+    name = result["registered"]
+    records.keep(road.store, road.uri, road.recipe.name, keys, [name["name"], str(name["version"])] if name else [])
 
 
 @stage

@@ -12,6 +12,7 @@ from models.trouble import MendableError
 from pipeline.cluster import session
 from pipeline.embed import matrix, vectors
 from pipeline.manifest import Manifest
+from pipeline.records import keep, using
 from pipeline.road import Road
 from pipeline.store import Store
 
@@ -41,12 +42,15 @@ def hits(
         asked = opened.encode([query])  # a model without vectors says so before any work
         place = Store.at(store)
         road = Road(place, opened.recipe, corpus)
-        with watched("documents") as progress:
-            documents = road.documents(road.numbered(), progress)
-        with watched("sentences") as progress:
-            sentences = road.sentences(documents, progress)
-        with watched("vectors") as progress:
-            table = vectors(place, opened.lineage["weights"], str(folder), sentences, progress=progress)
+        with using(place):
+            with watched("documents") as progress:
+                documents = road.documents(road.numbered(), progress)
+            with watched("sentences") as progress:
+                sentences = road.sentences(documents, progress)
+            with watched("vectors") as progress:
+                table = vectors(place, opened.lineage["weights"], str(folder), sentences, progress=progress)
+            keys = {each.name: each.key for each in (documents, sentences, table)}
+            keep(place, corpus, f"search by {model}", keys)
     found: dict[int, Found] = {}
     for number, piece in table.pieces.items():
         if not piece.rows:

@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from models.recipe import Batches
 from models.trouble import MendableError
@@ -133,7 +134,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     drawn: list[pl.DataFrame] = []
     with (
         store.part("batches", key, inputs=source.keys()) as part,
-        _Writer(store.path(part.file), settings.rows) as writer,
+        _Writer(store.place(part.file), settings.rows) as writer,
         closing(
             _scattered(store, settings, seed, number, source, counts := {"repeats_of_held_out": 0}, drawn)
         ) as buckets,
@@ -360,8 +361,11 @@ def _finish(left: pl.DataFrame, size: int, answer: Answer, writer: "_Writer") ->
 class _Writer:
     """Appends whole batches to one Parquet file whose row groups hold whole batches."""
 
-    def __init__(self, path: str, rows: int) -> None:
-        self._open = lambda schema: pq.ParquetWriter(path, schema, compression="zstd", compression_level=1)
+    def __init__(self, place: tuple[fs.FileSystem | None, str], rows: int) -> None:
+        system, path = place
+        self._open = lambda schema: pq.ParquetWriter(
+            path, schema, filesystem=system, compression="zstd", compression_level=1
+        )
         self._file: pq.ParquetWriter | None = None
         self.rows, self.group_batches = rows, max(1, GROUP_ROWS // rows)
         self.batches, self.longest_run = 0, 0

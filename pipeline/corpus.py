@@ -2,6 +2,7 @@
 The first two stages: records to documents, and documents to sentences.
 """
 
+from collections.abc import Collection
 from itertools import chain
 
 import polars as pl
@@ -16,17 +17,18 @@ SENTENCES_VERSION = 1
 HELD_OUT_SEED = 1  # another digest of the id than `document`, so that the two are independent
 
 
-def documents(records: pl.DataFrame, corpus: Corpus, forgotten: frozenset[str] = frozenset()) -> pl.DataFrame:
+def documents(records: pl.DataFrame, corpus: Corpus, forgotten: Collection[int] = ()) -> pl.DataFrame:
     """
     Records with the number of their document and its flag; those of forgotten documents are left out.
 
     Args:
         records: as `pipeline.sources.read` returns them.
         corpus: `held_out` is the share of documents that is never trained on.
-        forgotten: document ids that must be in no table.
+        forgotten: digests of ids of documents that must be in no table.
     """
     ids = records["id"].unique(maintain_order=True)
-    ids = ids.filter(~ids.is_in(sorted(forgotten)))
+    if forgotten:
+        ids = ids.filter([document_digest(id) not in forgotten for id in ids])
     known = pl.DataFrame(
         {
             "id": ids,

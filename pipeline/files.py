@@ -14,6 +14,7 @@ from typing import cast
 import pyarrow as pa
 from pyarrow import fs
 
+from pipeline import remote
 from pipeline.shard import SourceError
 
 KINDS = {
@@ -161,7 +162,7 @@ def _system(uri: str) -> tuple[fs.FileSystem, str]:
     if _is_local(uri):
         return fs.LocalFileSystem(), uri.removeprefix("file://")
     try:
-        return cast("tuple[fs.FileSystem, str]", fs.FileSystem.from_uri(uri))
+        return remote.filesystem(uri)
     except pa.ArrowInvalid as error:
         raise SourceError(
             f"source {uri}: {error}; known: paths, and URIs such as s3://bucket/folder or gs://bucket"

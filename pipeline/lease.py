@@ -50,7 +50,7 @@ class Lease:
             beat = (number, record["beats"])
             if beat != seen:
                 seen, since = beat, time.monotonic()
-            dead = time.monotonic() - since > self.stale_seconds or _gone(record["owner"])
+            dead = time.monotonic() - since > self.stale_seconds or is_gone(record["owner"])
             if (record["free"] or dead) and self.store.create(self._name(number + 1), self._record()):
                 self.number = number + 1
                 break
@@ -94,7 +94,7 @@ def _here() -> str:
     return f"{socket.gethostname()}/{uuid.uuid4().hex}"  # no /proc: nothing is known of other processes
 
 
-def _gone(owner: str) -> bool:
+def is_gone(owner: str) -> bool:
     """Whether the owner was a process of this machine that has ended; one that nobody has buried yet has ended too."""
     where, _, rest = owner.partition(":")
     if where != _here():

@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from pyarrow import fs
 from torch import Tensor
 
 from models.batch import Batch
@@ -18,9 +17,7 @@ class Epoch:
     """The batches of a piece of table `batches`; whole batches lie in one row group."""
 
     def __init__(self, store: Store, piece: Piece) -> None:
-        filesystem, path = (
-            fs.FileSystem.from_uri(store.path(piece.file)) if not store.local else (None, store.path(piece.file))
-        )
+        filesystem, path = store.place(piece.file)
         self._file = pq.ParquetFile(path, filesystem=filesystem, memory_map=store.local)
         self.batches = int(piece.facts["batches"])
         self.rows = int(piece.facts["batch_rows"])

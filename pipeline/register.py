@@ -16,9 +16,10 @@ import socket
 import sqlite3
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version as installed
 from io import StringIO
 from pathlib import Path
@@ -176,6 +177,42 @@ def fetch(uri: str, name: str, into: Path) -> Path:
                 f'"{name}" in registry "{uri}" holds no model folder; name a model that firth registered'
             )
         return place / str(served["path"])
+
+
+def registered(uri: str) -> dict[str, list[str]]:
+    """
+    Training keys of all registered versions, each with the names that it has: `docs version 3, champion`.
+
+    Raises:
+        RegistryError: MLflow does not answer.
+    """
+    if uri.startswith(SQLITE) and not Path(uri.removeprefix(SQLITE)).exists():
+        return {}  # nothing was ever registered
+    check(uri)
+    found: dict[str, list[str]] = {}
+    with _connected(uri) as client:
+        for model in _all(client.search_registered_models):
+            aliases = {str(number): alias for alias, number in sorted(model.aliases.items())}
+            for version in _all(partial(client.search_model_versions, f"name = '{model.name}'")):
+                run = client.get_run(version.run_id) if WEIGHTS not in version.tags and version.run_id else None
+                key = (run.data.tags if run else version.tags).get(WEIGHTS)
+                alias = aliases.get(str(version.version))
+                if key:
+                    found.setdefault(key, []).append(
+                        f"{model.name} version {version.version}{f', {alias}' if alias else ''}"
+                    )
+    return found
+
+
+def _all(search: Callable[..., Any]) -> Iterator[Any]:
+    """What a search finds, page by page."""
+    token: str | None = None
+    while True:
+        page = search(max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
 
 
 def flat(tree: Any, path: str = "") -> dict[str, str]:

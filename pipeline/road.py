@@ -12,12 +12,12 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, examples, groups, merged, rows, vocabulary, word_vectors
+from pipeline import batches, corpus, examples, forgetting, groups, merged, rows, vocabulary, word_vectors
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION, READS
 from pipeline.sources import Shard, SourceError, read, shards
-from pipeline.store import Piece, Store
+from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import DOCUMENTS, NUMBERS, PAIRS, QUARANTINE, SENTENCES, TOKENS
 from pipeline.vocabulary import Vocabulary
 
@@ -63,7 +63,18 @@ class Road:
         later = {"texts": (), "label": "", "labels": "entailment", "columns": (), "parallel": False}  # keys stay
         unset = {name for name, none in later.items() if getattr(self.recipe.corpus, name) == none}
         what = self.recipe.corpus.model_dump(exclude={"name", "shard_bytes"} | unset)
-        items = {number: ((shard.digest,), (shard, self.recipe.corpus)) for number, shard in source.shards.items()}
+        plain = {
+            number: (piece_key("documents", corpus.DOCUMENTS_VERSION, what, (shard.digest,)), shard)
+            for number, shard in source.shards.items()
+        }
+        lost = forgetting.held(self.store, self.corpus_name, self.recipe.corpus, plain)
+        items = {
+            number: (
+                (shard.digest, *(f"without {one}" for one in lost.get(number, ()))),
+                (shard, self.recipe.corpus, lost.get(number, ())),
+            )
+            for number, shard in source.shards.items()
+        }
         stage = Stage("documents", corpus.DOCUMENTS_VERSION, make_documents, what)
         table = run(self.store, stage, items, progress, partial(self._usable, source))
         return replace(table, gone=source.gone)
@@ -190,13 +201,14 @@ class Corpus:
     gone: int = 0
 
 
-def make_documents(store: Store, key: str, item: tuple[Shard, recipes.Corpus]) -> Piece:
-    """Worker's part of stage `documents`: one shard."""
-    started, (shard, settings) = time.time(), item
+def make_documents(store: Store, key: str, item: tuple[Shard, recipes.Corpus, tuple[int, ...]]) -> Piece:
+    """Worker's part of stage `documents`: one shard; what was put aside beside a forgotten document is not quoted."""
+    started, (shard, settings, forgotten) = time.time(), item
     records, refused = read(shard, settings)
+    refused = refused.with_columns(excerpt=pl.lit("")) if forgotten else refused
     store.write(QUARANTINE, key, refused, started=started, inputs=(shard.digest,))
     reasons = Counter(f"dropped.{reason}" for reason in rows.kinds(refused["reason"]))
-    frame = corpus.documents(records, settings)
+    frame = corpus.documents(records, settings, forgotten)
     counts = {"quarantined": len(refused), "documents": frame["document"].n_unique(), **reasons}
     return store.write(DOCUMENTS, key, frame, started=started, inputs=(shard.digest,), counts=counts)
 

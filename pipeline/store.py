@@ -15,9 +15,9 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import obstore
@@ -25,10 +25,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from obstore.exceptions import AlreadyExistsError, NotFoundError
-from obstore.store import from_url
+from pyarrow import fs
 
 from models.recipe import digest
 from models.trouble import MendableError
+from pipeline import remote
 from pipeline.tables import Table
 
 ROW_GROUP = 50_000  # rows; batches choose their own, so that whole batches share a group
@@ -60,6 +61,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """An object as it is listed: its bytes, and when it was written, in seconds since 1970 by the store's clock."""
+
+    size: int
+    modified: float
+
+
+@dataclass(frozen=True)
 class Store:
     """A folder or a bucket. `root` is an absolute path or a URI; the object travels to workers as that string."""
 
@@ -73,7 +82,7 @@ class Store:
         Raises:
             StoreError: it cannot be written.
         """
-        text = os.fspath(place)
+        text = os.fspath(place).removeprefix("file://")
         store = cls(text.rstrip("/") if "://" in text else str(Path(text).expanduser().absolute()))
         try:
             store._objects  # noqa: B018  opens it
@@ -81,37 +90,56 @@ class Store:
             obstore.put(store._objects, probe, b"firth")
             obstore.delete(store._objects, probe)
         except Exception as error:
+            own = "check AWS_ENDPOINT_URL and the bucket" if remote.is_remote(text) else "choose a folder that you own"
+            better = "" if remote.is_remote(text) else " with --store DIR"
             raise StoreError(
-                f"store {text} cannot be written: {_first_line(error)}; choose a folder that you own with --store DIR"
+                f"store {text} cannot be written: {_first_line(error)}; {remote.remedy(error) or own + better}"
             ) from None
         return store
 
     @property
     def local(self) -> bool:
         """Whether it lies on a local disk."""
-        return "://" not in self.root
+        return not remote.is_remote(self.root)
 
     def path(self, name: str) -> str:
         """Path or URI of an object, for polars and pyarrow."""
         return f"{self.root}/{name}"
 
+    def place(self, name: str) -> tuple[fs.FileSystem | None, str]:
+        """An object for pyarrow: file system (None: this machine's own) and path."""
+        return (None, self.path(name)) if self.local else remote.filesystem(self.path(name))
+
     @property
     def _objects(self) -> Any:
         return _open(self.root)
+
+    @contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """A block that reads or writes an object; a disk or bucket that says no is told as such."""
+        try:
+            yield
+        except Exception as error:
+            remedy = None if isinstance(error, MendableError) else remote.remedy(error)
+            if remedy is None:
+                raise
+            raise StoreError(f"{self.path(name)}: {_first_line(error)}; {remedy}") from None
 
     # Small objects.
 
     def create(self, name: str, value: Any) -> bool:
         """Write JSON under a name that is free; False where it is taken."""
         try:
-            obstore.put(self._objects, name, _json(value), mode="create")
+            with self._asking(name):
+                obstore.put(self._objects, name, _json(value), mode="create")
         except AlreadyExistsError:
             return False
         return True
 
     def put(self, name: str, value: Any) -> None:
         """Write JSON, in place of what was there."""
-        obstore.put(self._objects, name, _json(value))
+        with self._asking(name):
+            obstore.put(self._objects, name, _json(value))
 
     def get(self, name: str) -> Any | None:
         """
@@ -121,7 +149,8 @@ class Store:
             StoreError: it is damaged.
         """
         try:
-            text = bytes(obstore.get(self._objects, name).bytes())
+            with self._asking(name):
+                text = bytes(obstore.get(self._objects, name).bytes())
         except (NotFoundError, FileNotFoundError):
             return None
         try:
@@ -134,13 +163,30 @@ class Store:
     def delete(self, name: str) -> None:
         """Remove an object; nothing happens where there is none."""
         try:
-            obstore.delete(self._objects, name)
+            with self._asking(name):
+                obstore.delete(self._objects, name)
         except (NotFoundError, FileNotFoundError):
             return
 
+    def remove(self, folder: str) -> None:
+        """Remove a folder with all that is in it; nothing happens where there is none."""
+        system, path = self.place(folder)
+        with suppress(FileNotFoundError), self._asking(folder):
+            (system or fs.LocalFileSystem()).delete_dir(path)
+
     def names(self, prefix: str) -> list[str]:
         """Names of all objects below a prefix, sorted."""
-        return sorted(entry["path"] for page in obstore.list(self._objects, prefix) for entry in page)
+        return sorted(self.entries(prefix))
+
+    def entries(self, prefix: str) -> "dict[str, Entry]":
+        """All objects below a prefix; the empty ones by which pyarrow marks a bucket's folders are none."""
+        with self._asking(prefix):
+            pages = obstore.list(self._objects, prefix)
+            listed = [(e["path"], Entry(e["size"], e["last_modified"].timestamp())) for page in pages for e in page]
+        if self.local:
+            return dict(listed)
+        folders = {folder for name, _ in listed for folder in map(str, PurePosixPath(name).parents)}
+        return {name: entry for name, entry in listed if entry.size or ("/" in name and name not in folders)}
 
     # Pieces.
 
@@ -169,14 +215,14 @@ class Store:
         frame = table.check(frame)
         with self.part(table.name, key, inputs=inputs, started=started) as part:
             metadata = {"firth.stage": table.name, "firth.key": key, "firth.inputs": ",".join(inputs)}
-            self._parent(part.file)
-            frame.write_parquet(
-                self.path(part.file),
-                compression="zstd",
-                compression_level=1,
-                row_group_size=ROW_GROUP,
-                metadata=metadata,
-            )
+            with self._asking(part.file):
+                frame.write_parquet(
+                    self.path(part.file),
+                    compression="zstd",
+                    compression_level=1,
+                    row_group_size=ROW_GROUP,
+                    metadata=metadata,
+                )
             part.rows, part.counts, part.facts = len(frame), dict(counts or {}), dict(facts or {})
             part.group_rows = ROW_GROUP
         assert part.piece is not None
@@ -191,11 +237,13 @@ class Store:
         self._parent(part.file)
         began = time.time() if started is None else started
         try:
-            yield part
-            size, sha256 = self._measure(part.file)
-            self._check_groups(part, size)
+            with self._asking(part.file):
+                yield part
+                size, sha256 = self._measure(part.file)
+                self._check_groups(part, size)
         except BaseException:  # an interrupt too; once a manifest may name the part, nothing here deletes it
-            self.delete(part.file)
+            with suppress(StoreError):  # of a bucket that refuses everything the first cause is told
+                self.delete(part.file)
             raise
         piece = Piece(
             stage=stage,
@@ -237,7 +285,8 @@ class Store:
         try:
             frame = pl.read_parquet(self.path(piece.file), columns=columns)
         except (Exception, pl.exceptions.PanicException) as error:
-            raise StoreError(_damaged(self.path(piece.file), piece, _first_line(error))) from None
+            path, cause, mend = self.path(piece.file), _first_line(error), remote.remedy(error)
+            raise StoreError(f"{path}: {cause}; {mend}" if mend else _damaged(path, piece, cause)) from None
         if len(frame) != piece.rows:
             raise StoreError(_damaged(self.path(piece.file), piece, f"{len(frame)} rows, should be {piece.rows}"))
         return frame
@@ -261,7 +310,9 @@ class Store:
     def upload(self, folder: Path, name: str) -> None:
         """Copy a folder's files; they do not count until a manifest names the folder."""
         for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-            obstore.put(self._objects, f"{name}/{file.relative_to(folder).as_posix()}", file)
+            into = f"{name}/{file.relative_to(folder).as_posix()}"
+            with self._asking(into):
+                obstore.put(self._objects, into, file)
 
     def fetch(self, name: str, into: Path) -> Path:
         """A folder on this machine: the store's own where that is local, else a copy below `into`."""
@@ -270,7 +321,9 @@ class Store:
         for entry in self.names(f"{name}/"):
             file = into / entry
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(bytes(obstore.get(self._objects, entry).bytes()))
+            with self._asking(entry), file.open("wb") as stream:
+                for chunk in obstore.get(self._objects, entry).stream(min_chunk_size=1 << 22):
+                    stream.write(chunk)
         return into / name
 
     def _parent(self, name: str) -> None:
@@ -330,7 +383,7 @@ def _open(root: str) -> Any:
     if root not in _opened:
         if "://" not in root:
             Path(root).mkdir(parents=True, exist_ok=True)
-        _opened[root] = from_url(root if "://" in root else Path(root).as_uri())
+        _opened[root] = remote.objects(root if "://" in root else Path(root).as_uri())
     return _opened[root]
 
 

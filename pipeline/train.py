@@ -25,6 +25,7 @@ from models.trouble import MendableError
 from pipeline import batches as making
 from pipeline.cluster import Progress, interruptible, processors, silent, start
 from pipeline.reader import Epoch
+from pipeline.remote import remedy, storage
 from pipeline.run import STATE, Job, Run, State, TrainingError, steps
 from pipeline.store import Store
 from pipeline.watch import Watcher
@@ -57,6 +58,11 @@ def work(config: dict[str, Any]) -> str | None:
         take_steps(run)
     except (FloatingPointError, MendableError) as error:
         return str(error)
+    except OSError as error:
+        mend = remedy(error)
+        if mend is None or world.size > 1:  # the other workers wait in a collective until this one is known to be dead
+            raise
+        return f"{error}; {mend}"
     if world.size > 1:
         dist.barrier()  # leaving while another still reduces aborts the process
     return None
@@ -186,7 +192,7 @@ def fit(job: Job, workers: int, gpu: bool, progress: Progress = silent) -> Train
         scaling_config=ScalingConfig(num_workers=workers, use_gpu=gpu),
         run_config=RunConfig(
             name=job.run.removeprefix("runs/"),
-            storage_path=Store(job.store).path("runs"),
+            **storage(Store(job.store).path("runs")),
             checkpoint_config=CheckpointConfig(num_to_keep=2),
             failure_config=FailureConfig(max_failures=RETRIES),
         ),

@@ -152,8 +152,8 @@ def _discard(store: Store, job: Job) -> None:
 
     The first epoch stays, so that an unchanged corpus makes nothing.
     """
-    for name in [*store.names(f"{job.run}/"), f"progress/{job.key}.json"]:
-        store.delete(name)
+    store.remove(job.run)
+    store.delete(f"progress/{job.key}.json")
     for epoch in range(1, job.recipe.training.epochs):
         key = batches.epoch_key(job.plan, epoch)
         piece = store.piece("batches", key)

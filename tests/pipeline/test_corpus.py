@@ -30,7 +30,7 @@ def test_documents_are_numbered_by_the_digest_of_their_id():
 
 
 def test_forgotten_documents_are_left_out():
-    found = corpus.documents(records(("a", 0, "One."), ("b", 0, "Two.")), Corpus(), frozenset({"a"}))
+    found = corpus.documents(records(("a", 0, "One."), ("b", 0, "Two.")), Corpus(), [corpus.document_digest("a")])
     assert found["id"].to_list() == ["b"]
 
 

@@ -122,7 +122,7 @@ def alone_and_backwards(road: Road, keys: dict[str, Manifest]) -> dict[str, list
     made: dict[str, dict[int, Piece]] = {name: {} for name in DATA[:4]}
     key = lambda name, number: keys[name].pieces[number].key
     for n in numbers:
-        item = (source.shards[n], road.recipe.corpus)
+        item = (source.shards[n], road.recipe.corpus, ())
         made["documents"][n] = make_documents(store, key("documents", n), item)
         made["sentences"][n] = make_sentences(store, key("sentences", n), made["documents"][n])
     words = road.vocabulary(Manifest("sentences", "", dict(sorted(made["sentences"].items()))))

@@ -35,7 +35,14 @@ STAGES = {  # the version, and the functions that make the stage's output
     "vectors": ("pipeline.embed.VECTORS_VERSION", ["pipeline.embed.make_vectors"]),
     "scores": ("pipeline.scoring.SCORES_VERSION", ["pipeline.scoring.outcome"]),
 }
-NO_OUTPUT = {"pipeline.store", "pipeline.cluster", "pipeline.manifest", "pipeline.settings", "models.recipe"}
+NO_OUTPUT = {
+    "pipeline.store",
+    "pipeline.remote",
+    "pipeline.cluster",
+    "pipeline.manifest",
+    "pipeline.settings",
+    "models.recipe",
+}
 
 
 @cache
