@@ -12,6 +12,7 @@ corpus and how `corpus.shard_bytes` cuts it, on `batches.rows`, `run` and `bucke
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 
 from models.recipe import Batches
 from models.trouble import MendableError
-from pipeline import apart, examples, questions
+from pipeline import apart, examples, merged, questions
 from pipeline.cluster import scratch
 from pipeline.examples import Examples
 from pipeline.gathered import gathered
@@ -81,9 +82,21 @@ class Source:
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     """The groups of all held-out texts: what repeats one of them leaves training."""
     inputs = tuple(sorted(piece.key for piece in sentences.values()))
-    rows = store.scan(list(sentences.values()), ["held_out", "group"]).filter("held_out").select("group").unique()
     key = piece_key("held_out", HELD_OUT_VERSION, {}, inputs)
-    return store.once(HELD_OUT, key, inputs, lambda: rows.collect(engine="streaming"))
+    return store.once(HELD_OUT, key, inputs, partial(_all_held_out, store, sentences))
+
+
+def _all_held_out(store: Store, sentences: Mapping[int, Piece]) -> pl.DataFrame:
+    pieces = merged.small(store, HELD_OUT, HELD_OUT_VERSION, sentences, shard_held_out)
+    found = [HELD_OUT.empty(), *(rows.select("group").unique() for rows in merged.ranges(store, pieces, "group"))]
+    return pl.concat(found)
+
+
+def shard_held_out(store: Store, key: str, sentences: Piece) -> Piece:
+    """The groups of a shard's held-out texts."""
+    started, rows = time.time(), store.read(sentences, ["held_out", "group"])
+    groups = rows.filter("held_out").select("group").unique()
+    return store.write(HELD_OUT, key, groups, started=started, inputs=(sentences.key,))
 
 
 def plan_key(settings: Batches, seed: int, source: Source) -> str:
@@ -136,6 +149,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
             _finish(left, settings.rows, answer, writer)
             _check(writer, len(left), settings.rows, views, counts)
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
+        part.group_rows, part.group_multiple = writer.group_batches * settings.rows, settings.rows
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
         part.facts |= {"longest_run": writer.longest_run} if source.ahead else {}
     assert part.piece is not None

@@ -105,15 +105,17 @@ def processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def map_shards(function: Callable[[Item], Result], items: Sequence[Item], progress: Progress = silent) -> list[Result]:
+def map_shards(
+    function: Callable[[Item], Result], items: Sequence[Item], progress: Progress = silent, alone: int = 1
+) -> list[Result]:
     """
     The function's result for each item, in order; each runs in a Ray task on one processor.
 
-    A single item runs in this process. An error of the function ends the whole, as itself; what other tasks had
-    committed to the store stays.
+    No more than `alone` items run in this process. An error of the function ends the whole, as itself; what other tasks
+    had committed to the store stays.
     """
     progress(0, len(items))
-    if len(items) < 2:
+    if len(items) <= alone:
         results = [function(item) for item in items]
         progress(len(items), len(items))
         return results

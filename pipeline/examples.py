@@ -13,6 +13,7 @@ from models.recipe import Choice, Recipe, RecipeError
 from pipeline import groups, targets
 from pipeline.augment import AUGMENTATIONS, PARAPHRASE, reads_words
 from pipeline.lexicon import MASKS, Lexicon
+from pipeline.merged import among
 from pipeline.noise import wants_mask
 from pipeline.pairs import PAIRINGS, VIEWS
 from pipeline.store import Store
@@ -246,7 +247,7 @@ def _members(
 ) -> tuple[np.ndarray[Any, Any], dict[str, int]]:
     """Rows of each training example's texts, [E, V], and why others are left out."""
     secret_R = sentences["held_out"].to_numpy()
-    repeats_R = sentences["group"].is_in(held_out.implode()).to_numpy()
+    repeats_R = among(sentences["group"], held_out).to_numpy()
     if examples.kind == "groups":
         draw = np.random.default_rng([*entropy, DRAWS_GROUPS])
         barred = {"repeats_of_held_out": int((repeats_R & ~secret_R).sum())}

@@ -5,15 +5,17 @@ All members of a group have one number, so that none is ever the wrong answer of
 the same one, wherever in the corpus they stand.
 """
 
+import time
 from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipeline import merged
 from pipeline.ragged import Flags, even, keys, part
 from pipeline.store import Piece, Store, piece_key
-from pipeline.tables import KIN
+from pipeline.tables import KIN, TEXTS
 
 KIN_VERSION = 1
 
@@ -57,10 +59,24 @@ def numbers(sentences: pl.DataFrame, kin: pl.DataFrame) -> pl.Series:
 def kindred(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     """Groups that share a text, one with another or through a third, each with the number that they have together."""
     inputs = tuple(sorted(piece.key for piece in sentences.values()))
-    texts = store.scan(list(sentences.values()), ["document", "group"]).unique()
-    shared = texts.filter(pl.len().over("group") > 1)
     key = piece_key("kin", KIN_VERSION, {}, inputs)
-    return store.once(KIN, key, inputs, lambda: _joined(shared.collect(engine="streaming")))
+    return store.once(KIN, key, inputs, lambda: _joined(_shared(store, sentences)))
+
+
+def _shared(store: Store, sentences: Mapping[int, Piece]) -> pl.DataFrame:
+    """Texts that stand in more than one document, and those documents."""
+    pieces = merged.small(store, TEXTS, KIN_VERSION, sentences, shard_texts)
+    found = [TEXTS.empty()]
+    for rows in merged.ranges(store, pieces, "group"):
+        shared = rows.select("group", "document").filter(pl.col("group").is_duplicated())
+        found.append(shared.unique().filter(pl.col("group").is_duplicated()))
+    return pl.concat(found)
+
+
+def shard_texts(store: Store, key: str, sentences: Piece) -> Piece:
+    """A shard's texts and the documents in which they stand."""
+    started, rows = time.time(), store.read(sentences, ["group", "document"])
+    return store.write(TEXTS, key, rows.unique(), started=started, inputs=(sentences.key,))
 
 
 def _joined(shared: pl.DataFrame) -> pl.DataFrame:

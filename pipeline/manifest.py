@@ -93,6 +93,7 @@ def run(
     items: Mapping[int, tuple[tuple[str, ...], Any]],
     progress: Progress = silent,
     check: Callable[[Manifest], None] | None = None,
+    alone: int = 1,
 ) -> Manifest:
     """
     The table of a stage: pieces that exist are used, the others made.
@@ -101,6 +102,7 @@ def run(
         items: for each shard number the keys of the pieces it reads, and what `make` is given.
         check: raises where the whole cannot be used although its pieces can; then no table is committed, so that the
             next run asks again.
+        alone: missing pieces that are made in this process, if there are no more; tasks cost more than a small one.
     """
     started = time.time()
     keys = {
@@ -112,7 +114,7 @@ def run(
         return Manifest(stage.name, key, found.pieces, time.time() - started, cached=True)
     pieces = {number: store.piece(stage.name, keys[number]) for number in items}
     missing = [number for number, piece in pieces.items() if piece is None]
-    made = map_shards(partial(_make, store, stage.make), _jobs(items, keys, missing), progress)
+    made = map_shards(partial(_make, store, stage.make), _jobs(items, keys, missing), progress, alone)
     whole = {**pieces, **dict(zip(missing, made, strict=True))}
     sound = {number: piece for number, piece in sorted(whole.items()) if piece is not None}
     table = Manifest(stage.name, key, sound, time.time() - started, cached=not missing, new=len(missing))

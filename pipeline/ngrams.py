@@ -20,6 +20,7 @@ from models.counts_file import COUNT, columns
 from pipeline.batches import BatchesError, Source
 from pipeline.cluster import Progress, scratch, silent
 from pipeline.manifest import Manifest, Stage, run
+from pipeline.merged import among
 from pipeline.store import ROW_GROUP, Piece, Store
 from pipeline.tables import Column, Table
 
@@ -67,7 +68,7 @@ def make_counts(store: Store, key: str, item: tuple[Piece, Piece, Piece, int, in
     groups = store.read(held_out)["group"]
     rows = store.read(sentences, ["held_out", "group"]).with_columns(store.read(tokens)["tokens"])
     training = rows.filter(~pl.col("held_out"))
-    kept = training.filter(~pl.col("group").is_in(groups.implode()))["tokens"]
+    kept = training.filter(~among(training["group"], groups))["tokens"]
     frame = counted(kept, order, words)
     counts = {
         "repeats_of_held_out": len(training) - len(kept),

@@ -14,9 +14,10 @@ import xxhash
 
 from models.recipe import Corpus
 from pipeline import files, rows
-from pipeline.shard import Chunk, SourceError
+from pipeline.shard import Chunk, ColumnError, SourceError
 
 BATCH = 4096  # rows decoded at a time
+PAGES = 1 << 20  # bytes that are read at a time, or arrow holds a row group's whole column, however large it is
 
 
 class Values:
@@ -83,8 +84,8 @@ def raw(uri: str, name: str, chunk: Chunk, corpus: Corpus) -> tuple[pl.DataFrame
     """
     values, frames = Values(), [pl.DataFrame(schema=rows.schema(corpus))]
     with _opened(uri, name) as source:
-        at = 0
-        for columns in _batches(source, name, corpus):
+        group, at = _group(source, chunk.start)
+        for columns in _batches(source, name, corpus, group):
             length = len(columns[rows.texts(corpus)[0]])
             stop = length if chunk.stop < 0 else min(length, chunk.stop - at)
             begin = max(0, chunk.start - at)
@@ -104,7 +105,7 @@ def raw(uri: str, name: str, chunk: Chunk, corpus: Corpus) -> tuple[pl.DataFrame
 def _opened(uri: str, name: str) -> Iterator[pq.ParquetFile]:
     with files.open_file(uri) as stream:
         try:
-            yield pq.ParquetFile(stream)
+            yield pq.ParquetFile(stream, buffer_size=PAGES, pre_buffer=False)
         except (pa.ArrowInvalid, OSError) as error:
             raise SourceError(f"{name}: broken Parquet: {error}; write the file again or move it away") from None
 
@@ -113,13 +114,24 @@ def _keys(source: pq.ParquetFile, corpus: Corpus) -> list[str]:
     return [column for column in rows.naming(corpus, source.schema_arrow.names) if column != "file"]
 
 
-def _batches(source: pq.ParquetFile, name: str, corpus: Corpus) -> Iterator[dict[str, pa.Array]]:
-    """The columns that are needed, as arrays of bytes."""
+def _group(source: pq.ParquetFile, row: int) -> tuple[int, int]:
+    """The row group in which a row stands, and that group's first row; of a row beyond the end, the last one's."""
+    first = 0
+    for number in range(source.num_row_groups - 1):
+        after = first + source.metadata.row_group(number).num_rows
+        if row < after:
+            return number, first
+        first = after
+    return max(0, source.num_row_groups - 1), first
+
+
+def _batches(source: pq.ParquetFile, name: str, corpus: Corpus, group: int = 0) -> Iterator[dict[str, pa.Array]]:
+    """The columns that are needed, as arrays of bytes, from a row group on; a part of a group is in memory at once."""
     rows.check_columns(name, corpus, source.schema_arrow.names)
     wanted = list(dict.fromkeys([*rows.named(corpus), *_keys(source, corpus)]))
     for column in wanted:
         _check_type(name, column, source.schema_arrow.field(column).type, column in rows.texts(corpus))
-    for batch in source.iter_batches(BATCH, columns=wanted):
+    for batch in source.iter_batches(BATCH, row_groups=list(range(group, source.num_row_groups)), columns=wanted):
         yield {column: _bytes(batch.column(column)) for column in wanted}
 
 
@@ -130,9 +142,9 @@ def _check_type(name: str, column: str, kind: pa.DataType, is_text: bool) -> Non
         is_(inner) for is_ in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
     )
     if is_text and not (textual or pa.types.is_null(inner)):
-        raise SourceError(f"{name}: column {column} is {kind}; text must be a string column; set corpus.text or texts")
+        raise ColumnError(f"{name}: column {column} is {kind}; text must be a string column; set corpus.text or texts")
     if pa.types.is_nested(inner):
-        raise SourceError(f"{name}: column {column} is {kind}; names, labels and order must be text, numbers or dates")
+        raise ColumnError(f"{name}: column {column} is {kind}; names, labels and order must be text, numbers or dates")
 
 
 def _bytes(column: pa.Array) -> pa.Array:

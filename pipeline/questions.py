@@ -11,6 +11,7 @@ from heapq import heapify, heappush, heapreplace
 import numpy as np
 import polars as pl
 
+from pipeline.merged import among
 from pipeline.runs import fillers
 from pipeline.tables import ANCHOR, BATCHES, CANDIDATE
 
@@ -42,7 +43,7 @@ def shard_rows(
         number in the example), `rights` and `size` (of the example) and `run` (number of the example); and counts.
     """
     shard = entropy[-1]
-    texts = sentences.with_row_index("row").with_columns(repeats=pl.col("group").is_in(held_out.implode()))
+    texts = sentences.with_row_index("row").with_columns(repeats=among(sentences["group"], held_out))
     answers, counts = _answers(texts, pairs)
     answers, counts["wrong_beyond_most"] = _sampled(answers, most, np.random.default_rng([*entropy, 1]))
     asked = answers.filter(pl.col("view") == 1).with_columns(row="question", view=pl.lit(0, pl.UInt8))

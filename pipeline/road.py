@@ -12,14 +12,16 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, examples, groups, rows, vocabulary, word_vectors
+from pipeline import batches, corpus, examples, groups, merged, rows, vocabulary, word_vectors
 from pipeline.cluster import Progress, silent
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION, READS
 from pipeline.sources import Shard, SourceError, read, shards
 from pipeline.store import Piece, Store
-from pipeline.tables import DOCUMENTS, PAIRS, QUARANTINE, SENTENCES, TOKENS
+from pipeline.tables import DOCUMENTS, NUMBERS, PAIRS, QUARANTINE, SENTENCES, TOKENS
 from pipeline.vocabulary import Vocabulary
+
+NUMBERS_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Road:
         stage = Stage("sentences", corpus.SENTENCES_VERSION, make_sentences)
         if self.recipe.corpus.texts:
             stage = replace(stage, make=partial(make_sentences, whole=True), parameters={"whole": True})
-        return run(self.store, stage, items, progress)
+        return replace(run(self.store, stage, items, progress), gone=documents.gone)
 
     def vocabulary(self, sentences: Manifest) -> Vocabulary:
         """The corpus's vocabulary; made on the first call for this corpus name."""
@@ -102,14 +104,14 @@ class Road:
         self.store.create(name, words.tokenizer)
         items = {number: ((piece.key,), (piece, name, most)) for number, piece in sentences.pieces.items()}
         stage = Stage("tokens", vocabulary.TOKENS_VERSION, make_tokens, [digest(words.tokenizer), most])
-        return run(self.store, stage, items, progress)
+        return replace(run(self.store, stage, items, progress), gone=sentences.gone)
 
     def pairs(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
         """Find which texts belong together."""
         choice = complete(PAIRINGS, self.recipe.pairs, "pairs")
         items = {number: ((piece.key,), (piece, choice)) for number, piece in sentences.pieces.items()}
         stage = Stage("pairs", PAIRS_VERSION, make_pairs, choice.model_dump())
-        return run(self.store, stage, items, progress)
+        return replace(run(self.store, stage, items, progress), gone=sentences.gone)
 
     def teacher(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
         """Vectors of all sentences by the recipe's teacher, which it has."""
@@ -255,22 +257,23 @@ def _numbers(store: Store, name: str, present: list[str]) -> tuple[dict[str, int
             return numbers, gone
 
 
+def make_numbers(store: Store, key: str, documents: Piece) -> Piece:
+    """The numbers of a shard's documents."""
+    started, rows = time.time(), store.read(documents, ["document"])
+    return store.write(NUMBERS, key, rows.unique(), started=started, inputs=(documents.key,))
+
+
 def _whole_documents(store: Store, table: Manifest, source: Corpus) -> None:
     """A document lies in one shard, or its neighbours are torn apart and its held-out mark is not one."""
-    rows = (
-        store.scan(table.pieces, ["document", "id"])
-        .group_by("document")
-        .agg(
-            pl.col("shard").n_unique().alias("shards"),
-            pl.col("shard").min().alias("one"),
-            pl.col("shard").max().alias("other"),
-            pl.col("id").first(),
-        )
-    )
-    torn = rows.filter(pl.col("shards") > 1).sort("id").head(1).collect(engine="streaming")
-    for row in torn.iter_rows(named=True):
-        one, other = source.shards[row["one"]].name, source.shards[row["other"]].name
-        raise SourceError(
-            f'document "{row["id"]}" lies in {one} and in {other}; name the columns that tell documents apart, as in '
-            f"corpus.document=['file','id'], or put its rows together in one file"
-        )
+    pieces = merged.small(store, NUMBERS, NUMBERS_VERSION, table.pieces, make_numbers)
+    for numbers in merged.ranges(store, pieces, "document"):
+        torn = numbers.filter(pl.col("document").is_duplicated()).sort("document", "shard")
+        if len(torn):
+            number, one = torn.row(0)
+            other = torn.row(1)[1]
+            named = store.read(table.pieces[one], ["document", "id"]).filter(pl.col("document") == number)
+            raise SourceError(
+                f'document "{named["id"][0]}" lies in {source.shards[one].name} and in {source.shards[other].name}; '
+                "name the columns that tell documents apart, as in corpus.document=['file','id'], or put its rows "
+                "together in one file"
+            )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from models.recipe import Corpus
 from pipeline import tables
-from pipeline.shard import SourceError
+from pipeline.shard import ColumnError, SourceError
 
 EXCERPT = 80  # characters
 RAW = {
@@ -66,10 +66,10 @@ def unnamed(corpus: Corpus, columns: tuple[str, ...]) -> str:
 def check_columns(source: str, corpus: Corpus, there: list[str]) -> None:
     """
     Raises:
-        SourceError: a column that the recipe names is not in the file; the message names those there.
+        ColumnError: a column that the recipe names is not in the file; the message names those there.
     """
     if missing := [name for name in named(corpus) if name not in there]:
-        raise SourceError(
+        raise ColumnError(
             f"{source}: no column {', '.join(missing)}; columns there: {', '.join(sorted(there)) or 'none'}; "
             f"set {'corpus.texts, corpus.label' if corpus.texts else 'corpus.text'}, corpus.document, corpus.order, "
             "corpus.title or corpus.language_column"

@@ -6,6 +6,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 
+from pipeline.merged import among
 from pipeline.tables import BATCHES, BOTH, FILLER, schema
 
 
@@ -31,7 +32,7 @@ def shard_runs(
     positives = pairs.group_by("anchor", maintain_order=True).agg("positive")
     rows = pl.concat([sentences.with_row_index("row"), tokens], how="horizontal")
     rows = rows.join(positives, left_on="row", right_on="anchor", how="left", maintain_order="left")
-    rows = rows.filter(~pl.col("held_out") & ~pl.col("group").is_in(held_out.implode()))
+    rows = rows.filter(~pl.col("held_out") & ~among(rows["group"], held_out))
     first = (pl.col("document") != pl.col("document").shift(1)) | (pl.col("place") != pl.col("place").shift(1) + 1)
     rows = rows.with_columns(stretch=first.fill_null(True).cum_sum())
     offset = pl.Series("offset", draw.integers(0, run, size=cast(int, rows["stretch"].max() or 0) + 1), dtype=pl.UInt32)

@@ -14,6 +14,10 @@ class SourceError(MendableError, ValueError):
     """A source that cannot be used at all: what is wrong, what was got, what would be right."""
 
 
+class ColumnError(SourceError):
+    """A table that lacks a column which the recipe names, or whose column holds something else."""
+
+
 @dataclass(frozen=True)
 class Chunk:
     """A part of one file that is read alone; documents never cross its ends."""

@@ -17,13 +17,14 @@ import xxhash
 from models.recipe import Corpus, digest
 from pipeline import delimited, files, jsonl, labelled, parallel, parquet, prose, pydoc, rows
 from pipeline.files import File
-from pipeline.shard import Chunk, Shard, SourceError, digest_of
+from pipeline.shard import Chunk, ColumnError, Shard, SourceError, digest_of
 
 __all__ = ["Shard", "SourceError", "read", "shards"]
 
 KINDS = ("text", "markdown", "jsonl", "csv", "parquet")
 FEW = 64  # so many small files of a kind are shards of their own; more are put together
 EMPTY = "the file is empty; fill or remove it"
+LARGEST_WHOLE = 1 << 31  # bytes of a file that cannot be cut: it is read into memory as one shard
 Memory = MutableMapping[str, Any]
 Cut = tuple[File, Chunk]
 
@@ -51,7 +52,7 @@ def shards(uri: str, corpus: Corpus, memory: Memory) -> list[Shard]:
     usable = _usable(uri, found)
     usable = [replace(file, form="csv") if corpus.columns and file.kind == "text" else file for file in usable]
     _check_tables(uri, [file.relative for file in usable if file.kind in ("text", "markdown")], corpus)
-    cuts = [(file, _chunks(file, corpus, memory)) for file in usable]
+    cuts = _cuts(usable, corpus, memory)
     if all(chunk.empty for _, chunks in cuts for chunk in chunks):
         raise SourceError(f"source {uri}: {len(usable)} file(s), all empty; nothing to read")
     result = [_shard(root, file, chunk, True) for file, chunks in cuts for chunk in chunks if len(chunks) > 1]
@@ -143,6 +144,30 @@ def _usable(uri: str, found: list[File]) -> list[File]:
     return usable
 
 
+def _cuts(usable: list[File], corpus: Corpus, memory: Memory) -> list[tuple[File, list[Chunk]]]:
+    """
+    Chunks of all files; a Parquet file with other columns than the rest is one chunk, known by what is wrong with it.
+
+    Raises:
+        ColumnError: no Parquet file has the columns that the recipe names, which is then what is wrong.
+    """
+    cuts, errors, fits = [], [], False
+    for file in usable:
+        try:
+            cuts.append((file, _chunks(file, corpus, memory)))
+            fits = fits or file.kind == "parquet"
+        except ColumnError as error:
+            errors.append(error)
+            cuts.append((file, [Chunk(_other_columns(file.relative, error))]))
+    if errors and not fits:
+        raise errors[0]
+    return cuts
+
+
+def _other_columns(name: str, error: ColumnError) -> str:
+    return str(error).removeprefix(f"{name}: ")
+
+
 def _chunks(file: File, corpus: Corpus, memory: Memory) -> list[Chunk]:
     """Chunks of a file, from memory if neither it nor what decides its cuts has changed."""
     cutter, settings = _cutter(file, corpus)
@@ -165,6 +190,11 @@ def _cutter(file: File, corpus: Corpus) -> tuple[Callable[[File, Corpus], list[C
 
 
 def _whole(file: File, corpus: Corpus) -> list[Chunk]:
+    if file.size > LARGEST_WHOLE:
+        raise SourceError(
+            f"{file.relative}: {file.size} bytes that cannot be cut, and at most {LARGEST_WHOLE} are read at once; "
+            "split the file, or write it as Parquet or as JSON lines that are not compressed"
+        )
     with files.open_file(file.uri) as stream:
         return [Chunk(jsonl.digest_lines(stream, file.size)[0])]
 
@@ -214,7 +244,11 @@ def _told(names: list[str], reason: str, corpus: Corpus) -> pl.DataFrame:
 def _raw(kind: str, uri: str, name: str, chunk: Chunk, corpus: Corpus) -> tuple[pl.DataFrame, str]:
     """Raw rows of one file or a part of it, and the digest of what was read."""
     if kind == "parquet" and files.size(uri):
-        raw, digest = parquet.raw(uri, name, chunk, corpus)
+        try:
+            raw, digest = parquet.raw(uri, name, chunk, corpus)
+        except ColumnError as error:
+            reason = _other_columns(name, error)
+            return _told([name], reason, corpus), reason
         return raw if len(raw) else _told([name], EMPTY, corpus), digest
     packed = files.content(uri, chunk.start, chunk.stop)
     data = files.unpack(uri, packed)

@@ -22,6 +22,8 @@ from typing import Any, Self
 
 import obstore
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from obstore.exceptions import AlreadyExistsError, NotFoundError
 from obstore.store import from_url
 
@@ -176,6 +178,7 @@ class Store:
                 metadata=metadata,
             )
             part.rows, part.counts, part.facts = len(frame), dict(counts or {}), dict(facts or {})
+            part.group_rows = ROW_GROUP
         assert part.piece is not None
         return part.piece
 
@@ -190,6 +193,7 @@ class Store:
         try:
             yield part
             size, sha256 = self._measure(part.file)
+            self._check_groups(part, size)
         except BaseException:  # an interrupt too; once a manifest may name the part, nothing here deletes it
             self.delete(part.file)
             raise
@@ -273,6 +277,26 @@ class Store:
         if self.local:
             Path(self.path(name)).parent.mkdir(parents=True, exist_ok=True)
 
+    def _check_groups(self, part: "Part", size: int) -> None:
+        """
+        Refuse a part that says another number of rows than were written, or whose row groups are not as asked: a group
+        is what a reader holds in memory, and libraries have passed over the size that they were given.
+        """
+        length = int.from_bytes(bytes(obstore.get_range(self._objects, part.file, start=size - 8, length=4)), "little")
+        start = max(0, size - 8 - length)
+        footer = pq.read_metadata(pa.BufferReader(obstore.get_range(self._objects, part.file, start=start, end=size)))
+        found = [footer.row_group(number).num_rows for number in range(footer.num_row_groups)]
+        if sum(found) != part.rows:
+            raise StoreError(f"{self.path(part.file)}: {sum(found)} rows were written, should be {part.rows}")
+        most, multiple = part.group_rows, part.group_multiple
+        odd = [rows for rows in found if (most and rows > most) or rows % multiple]
+        if odd:
+            whole = f", a multiple of {multiple}" if multiple > 1 else ""
+            raise StoreError(
+                f"{self.path(part.file)}: a row group of {odd[0]} rows, should be at most {most}{whole}; use the "
+                "versions of polars and pyarrow that constraints.txt names"
+            )
+
     def _measure(self, name: str) -> tuple[int, str]:
         state, size = hashlib.sha256(), 0
         for chunk in obstore.get(self._objects, name).stream(min_chunk_size=1 << 22):
@@ -287,6 +311,8 @@ class Part:
 
     file: str
     rows: int = 0
+    group_rows: int = 0  # of a row group at most; 0: as it comes
+    group_multiple: int = 1  # of which a row group's rows are a multiple
     counts: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     piece: Piece | None = None

@@ -194,6 +194,17 @@ KIN = Table(
     sort=("document",),
 )
 
+NUMBERS = Table("numbers", {"document": Column(U64, "of a shard's documents, each once")}, sort=("document",))
+
+TEXTS = Table(
+    "texts",
+    {
+        "group": Column(U64, "as in sentences"),
+        "document": Column(U64, "one of a shard in which that text stands, each once"),
+    },
+    sort=("group", "document"),
+)
+
 HELD_OUT = Table("held_out", {"group": Column(U64, "groups of held-out texts, each once")}, sort=("group",))
 
 SCORES = Table(

@@ -12,6 +12,7 @@ import torch
 from corpora import Document, source, story
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
 from models import candidates
 from models.recipe import Batches
@@ -181,6 +182,31 @@ def test_a_sentence_of_the_first_shard_may_stand_anywhere(store):
     places = [real(rows(store, made, number=n)).filter(pl.col("shard") == 0)["at"].mean() for n in range(25)]
     assert sum(places) / len(places) == pytest.approx(63, abs=6)  # of 126; a shard's mean spreads about 8
     assert max(places) - min(places) > 10
+
+
+def orders(store: Store, epochs: int) -> np.ndarray:
+    """Where each of 24 runs of 3 shards stands in 4 buckets behind each other, [epochs, 24], shards in order."""
+    made = source(store, {shard: [Document([f"Tree {shard} {d}."]) for d in range(8)] for shard in range(3)})
+    found = []
+    for number in range(epochs):
+        buckets = batches._scattered(
+            store, SMALL.model_copy(update={"bucket_rows": 7}), 0, number, made, {"repeats_of_held_out": 0}, []
+        )
+        text = pl.concat(buckets)["text"].to_numpy()
+        found.append(np.argsort((text >> 32) * 8 + text % 2**32))
+    return np.stack(found)
+
+
+def test_the_order_is_a_true_shuffle_of_the_whole_corpus_though_only_a_bucket_is_in_memory(store):
+    place_ER = orders(store, 400)
+    times_RP = np.stack([np.bincount(place_R, minlength=24) for place_R in place_ER.T])
+    assert chisquare(times_RP.ravel(), ddof=2 * 24 - 2).pvalue > 0.001  # any run anywhere
+    before_RR = (place_ER[:, :, None] < place_ER[:, None, :]).mean(0)[np.triu_indices(24, 1)]
+    assert np.abs(before_RR - 0.5).max() < 4.5 * (0.25 / 400) ** 0.5  # any run before any other
+    beside = (place_ER[:, 1:] - place_ER[:, :-1] == 1).mean()
+    assert beside == pytest.approx(1 / 24, abs=4 * (1 / 24 / (400 * 23)) ** 0.5)  # no run drawn to what it stood beside
+    moved = np.corrcoef(place_ER[:-1].ravel(), place_ER[1:].ravel())[0, 1]
+    assert abs(moved) < 4 / (399 * 24) ** 0.5  # an epoch says nothing about the next
 
 
 def test_the_order_in_which_shards_are_named_changes_nothing(store, tmp_path):

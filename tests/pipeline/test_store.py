@@ -227,3 +227,32 @@ def test_an_uploaded_folder_is_fetched_as_it_was(tmp_path):
     (tmp_path / "model" / "inner" / "weights").write_bytes(b"123")
     store.upload(tmp_path / "model", "weights/k")
     assert (store.fetch("weights/k", tmp_path) / "inner" / "weights").read_bytes() == b"123"
+
+
+# Row groups
+
+
+def test_a_part_whose_row_groups_are_larger_than_asked_is_refused_and_leaves_nothing(tmp_path):
+    store = Store.at(tmp_path / "store")
+    with (
+        pytest.raises(StoreError, match=r"a row group of 30 rows, should be at most 20, a multiple of 10"),
+        store.part("batches", "key") as part,
+    ):
+        pl.DataFrame({"text": range(30)}).write_parquet(store.path(part.file), row_group_size=30)
+        part.rows, part.group_rows, part.group_multiple = 30, 20, 10
+    assert store.piece("batches", "key") is None
+    assert store.names("batches/") == []
+
+
+def test_a_part_whose_row_groups_cut_a_batch_is_refused(tmp_path):
+    store = Store.at(tmp_path / "store")
+    with pytest.raises(StoreError, match=r"a row group of 15 rows"), store.part("batches", "key") as part:
+        pl.DataFrame({"text": range(30)}).write_parquet(store.path(part.file), row_group_size=15)
+        part.rows, part.group_rows, part.group_multiple = 30, 20, 10
+
+
+def test_a_part_with_other_rows_than_it_says_is_refused(tmp_path):
+    store = Store.at(tmp_path / "store")
+    with pytest.raises(StoreError, match=r"30 rows were written, should be 31"), store.part("batches", "key") as part:
+        pl.DataFrame({"text": range(30)}).write_parquet(store.path(part.file))
+        part.rows = 31
