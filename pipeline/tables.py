@@ -205,6 +205,24 @@ TEXTS = Table(
     sort=("group", "document"),
 )
 
+JOINED = Table(
+    "joined",
+    {
+        "group": Column(U64, "a text's group, as in sentences; where documents are groups, a document's number too"),
+        "joined": Column(U64, "the number that all of its class have in batches: the least of their groups"),
+    },
+    sort=("group",),
+)
+
+LEFT_OUT = Table(
+    "left_out",
+    {
+        "group": Column(U64, "group of texts that are never trained on"),
+        "reason": Column(STRING, "why; a text's first reason alone"),
+    },
+    sort=("group",),
+)
+
 HELD_OUT = Table("held_out", {"group": Column(U64, "groups of held-out texts, each once")}, sort=("group",))
 
 SCORES = Table(
