@@ -205,6 +205,16 @@ TEXTS = Table(
     sort=("group", "document"),
 )
 
+ALIKE = Table(
+    "alike",
+    {
+        "one": Column(U64, "the lesser group of two whose texts are near repeats"),
+        "other": Column(U64, "the greater one"),
+        "share": Column(pl.Float32(), "pieces of characters that both have, of those that either has, 0 to 1"),
+    },
+    sort=("one", "other"),
+)
+
 JOINED = Table(
     "joined",
     {
