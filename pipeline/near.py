@@ -3,8 +3,8 @@ Near repeats: texts of which most pieces of some characters are the same.
 
 Each shard keeps a small sketch of its texts, so a grown corpus sketches its new shards alone. Texts with the same
 digest of one of their bands are candidates; the share of pieces that two candidates have in common, of all that either
-has, is then counted, so what a sketch takes for alike by mistake is not. One column of sketches is in memory at a time, and
-the texts of some candidates.
+has, is then counted, so what a sketch takes for alike by mistake is not. One column of sketches is in memory at a time,
+and the texts of all candidates.
 
 Source: Broder 1997 (min-wise digests); Leskovec, Rajaraman and Ullman, Mining of Massive Datasets, 3.4 (bands).
 """
