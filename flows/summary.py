@@ -6,6 +6,7 @@ from typing import Any
 
 from flows.order import Order
 from pipeline.contrasts import estimate
+from pipeline.groups import OUT
 from pipeline.manifest import Manifest
 from pipeline.register import Registered
 from pipeline.scoring import Outcome
@@ -108,6 +109,8 @@ def drops(tables: Sequence[Manifest]) -> dict[str, int]:
     found["sentences cut at the token limit"] = tokens.count("cut")
     found["tokens unknown to the vocabulary"] = tokens.count("unknown")
     found["sentences out of training: they repeat a held-out one"] = batches.count("repeats_of_held_out")
+    out = sorted((name.removeprefix(OUT), times) for name, times in batches.counts().items() if name.startswith(OUT))
+    found |= {f"sentences out of training: {reason}": times for reason, times in out}
     found |= {reason: batches.count(name) for name, reason in UNASKED.items()}
     return {reason: count for reason, count in found.items() if count}
 

@@ -33,6 +33,7 @@ from pipeline import apart, examples, merged, questions
 from pipeline.cluster import scratch
 from pipeline.examples import Examples
 from pipeline.gathered import gathered
+from pipeline.groups import OUT, Known
 from pipeline.runs import answered, fillers, shard_runs
 from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import FILLER, HELD_OUT
@@ -69,6 +70,8 @@ class Source:
     teacher: Mapping[int, Piece] | None = None  # for each shard number a teacher's vectors, row-aligned with sentences
     others: Mapping[int, Piece] | None = None  # for each shard number its texts in other words
     guide: Mapping[int, Piece] | None = None  # as `teacher`, by the model that says what may be right
+    joined: Piece | None = None  # classes of groups, no two of which are each other's wrong answers
+    left_out: Piece | None = None  # groups that are never trained on
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
@@ -76,8 +79,14 @@ class Source:
         taught = (f"{n}:{piece.key}" for n, piece in sorted((self.teacher or {}).items()))
         said = (f"{n}:{piece.key}" for n, piece in sorted((self.others or {}).items()))
         guided = (f"guide:{n}:{piece.key}" for n, piece in sorted((self.guide or {}).items()))
-        more = (*([self.kin.key] if self.kin else ()), *taught, *said, *guided)
+        small = (f"{name}:{piece.key}" for name in ("joined", "left_out") if (piece := getattr(self, name)))
+        more = (*([self.kin.key] if self.kin else ()), *taught, *said, *guided, *small)
         return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key, *more)
+
+    def known(self, store: Store) -> Known:
+        """What is known of texts by their groups."""
+        joined, left_out = (store.read(piece) if piece else None for piece in (self.joined, self.left_out))
+        return Known(store.read(self.held_out)["group"], joined, left_out)
 
 
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
@@ -201,6 +210,11 @@ def _check(writer: "_Writer", left: int, rows: int, views: int, counts: Mapping[
     if writer.batches == 0:
         remedy = f"set batches.rows to at most {left}, or give" if left > 1 else "give"
         out = "".join(f"; {times} {why}" for name, why in LEFT_OUT.items() if (times := counts.get(name)))
+        out += "".join(
+            f"; {times} sentences stay out: {name.removeprefix(OUT)}"
+            for name, times in sorted(counts.items())
+            if name.startswith(OUT)
+        )
         if views < 2:
             raise BatchesError(
                 f"the corpus has {left} training sentences, a batch has {rows} rows: {remedy} more text{out}"
@@ -232,7 +246,7 @@ def _scattered(
     Args:
         drawn: takes the rows of each question, and where it was put.
     """
-    groups = store.read(source.held_out)["group"]
+    known = source.known(store)
     buckets = -(-_most_rows(source) // settings.bucket_rows)
     folder = Path(tempfile.mkdtemp(prefix="firth-batches-", dir=scratch()))
     try:
@@ -240,7 +254,7 @@ def _scattered(
         for shard in sorted(source.sentences):
             entropy = (seed, number, shard)
             draw = np.random.default_rng(entropy)
-            runs = _shard(store, settings.run, source, groups, entropy, draw, counts)
+            runs = _shard(store, settings.run, source, known, entropy, draw, counts)
             if len(runs):
                 waiting.append(_drawn(runs, buckets, draw))
                 if "size" in runs.columns:
@@ -270,13 +284,14 @@ def _shard(
     store: Store,
     run: int,
     source: Source,
-    groups: pl.Series,
+    known: Known,
     entropy: tuple[int, int, int],
     draw: np.random.Generator,
     counts: dict[str, int],
 ) -> pl.DataFrame:
     """A shard's rows with their runs; the last of `entropy` is its number."""
-    rows = _rows(store, run, source, groups, entropy, draw, counts)
+    rows = _rows(store, run, source, known, entropy, draw, counts)
+    rows = rows.with_columns(known.classes(rows["group"]))
     given = {name: pieces for name, pieces in (("teacher", source.teacher), ("guide", source.guide)) if pieces}
     return rows.with_columns(
         gathered(store, pieces, "vector", rows["text"]).alias(name) for name, pieces in given.items() if len(rows)
@@ -287,13 +302,17 @@ def _rows(
     store: Store,
     run: int,
     source: Source,
-    groups: pl.Series,
+    known: Known,
     entropy: tuple[int, int, int],
     draw: np.random.Generator,
     counts: dict[str, int],
 ) -> pl.DataFrame:
     shard = entropy[-1]
     sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
+    sentences, out = known.barred(sentences)
+    for name, times in out.items():
+        counts[name] = counts.get(name, 0) + times
+    groups = known.held_out
     tokens = store.read(source.tokens[shard])
     if source.examples is None:
         pairs = store.read(source.pairs[shard], ["anchor", "positive"])

@@ -72,9 +72,13 @@ def group(texts: pl.Series) -> pl.Series:
 
     Normal form: Unicode NFKC, lower case, white space collapsed, punctuation at both ends removed.
     """
-    normal = _collapsed(texts.str.normalize("NFKC").str.to_lowercase())
-    normal = normal.str.replace_all(r"^[\p{P}\s]+|[\p{P}\s]+$", "")
-    return pl.Series("group", [xxhash.xxh3_64_intdigest(text.encode()) for text in normal], dtype=pl.UInt64())
+    return pl.Series("group", [xxhash.xxh3_64_intdigest(text.encode()) for text in normal(texts)], dtype=pl.UInt64())
+
+
+def normal(texts: pl.Series) -> pl.Series:
+    """Normal form of texts: NFKC, lower case, white space collapsed, punctuation at both ends removed."""
+    form = _collapsed(texts.str.normalize("NFKC").str.to_lowercase())
+    return form.str.replace_all(r"^[\p{P}\s]+|[\p{P}\s]+$", "")
 
 
 def document_digest(id: str) -> int:

@@ -7,17 +7,20 @@ the same one, wherever in the corpus they stand.
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pipeline import merged
+from pipeline.merged import among, looked_up
 from pipeline.ragged import Flags, even, keys, part
 from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import KIN, TEXTS
 
 KIN_VERSION = 1
+OUT = "left_out."  # before a reason: the name of its count
 
 
 def drawn(pairs: pl.DataFrame, barred_R: Flags, draw: np.random.Generator) -> NDArray[np.int64]:
@@ -54,6 +57,41 @@ def numbers(sentences: pl.DataFrame, kin: pl.DataFrame) -> pl.Series:
     """The number of each sentence's group."""
     rows = sentences.select("document").join(kin, on="document", how="left", maintain_order="left")
     return rows.select(pl.coalesce("group", "document").alias("group")).to_series()
+
+
+@dataclass(frozen=True)
+class Known:
+    """
+    What is known of texts by their groups, read once for all shards.
+
+    Args:
+        held_out: groups of held-out texts.
+        joined: table `joined`; None: each group is a class of its own.
+        left_out: table `left_out`; None: nothing is.
+    """
+
+    held_out: pl.Series
+    joined: pl.DataFrame | None = None
+    left_out: pl.DataFrame | None = None
+
+    def classes(self, group: pl.Series) -> pl.Series:
+        """The number that each group has in batches."""
+        if self.joined is None:
+            return group
+        found = looked_up(group, self.joined["group"], self.joined["joined"])
+        return pl.select(pl.coalesce(found, group).alias(group.name)).to_series()
+
+    def barred(self, sentences: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+        """
+        Sentences, those that are left out being marked as held out, so that nobody trains on them; and how many
+        training sentences each reason takes. What repeats a held-out text is counted as such alone.
+        """
+        if self.left_out is None:
+            return sentences, {}
+        reason = looked_up(sentences["group"], self.left_out["group"], self.left_out["reason"])
+        out = reason.is_not_null() & ~sentences["held_out"] & ~among(sentences["group"], self.held_out)
+        counts = {OUT + name: times for name, times in reason.filter(out).value_counts().iter_rows()}
+        return sentences.with_columns(held_out=sentences["held_out"] | out), counts
 
 
 def kindred(store: Store, sentences: Mapping[int, Piece]) -> Piece:

@@ -68,15 +68,30 @@ def among(digests: pl.Series, known: pl.Series) -> pl.Series:
     Where those are sorted, as tables are, nothing is made of them that grows with their number; a hash table, made
     anew for each shard of a corpus that holds so many, would take time that grows as its square.
     """
-    ordered = (known if known.is_sorted() else known.sort()).to_numpy()
-    if not len(ordered):
-        return pl.repeat(False, len(digests), dtype=pl.Boolean(), eager=True)
-    wanted = digests.to_numpy()
-    order = np.argsort(wanted)  # neighbours look at neighbouring places: four times as fast
-    found = np.empty(len(wanted), dtype=bool)
-    place = np.searchsorted(ordered, wanted[order])
-    found[order] = ordered[np.minimum(place, len(ordered) - 1)] == wanted[order]
+    _, found = _places(digests, known if known.is_sorted() else known.sort())
     return pl.Series(digests.name, found)
+
+
+def looked_up(digests: pl.Series, known: pl.Series, values: pl.Series) -> pl.Series:
+    """
+    The value of each digest; null where it has none.
+
+    Args:
+        known, values: digests, ascending, and what stands beside them.
+    """
+    place, found = _places(digests, known)
+    return values.gather(pl.select(pl.when(pl.Series(found)).then(pl.Series(place))).to_series())
+
+
+def _places(digests: pl.Series, ordered: pl.Series) -> tuple[np.ndarray, np.ndarray]:
+    """Where each digest stands among ascending ones, and whether it does."""
+    known, wanted = ordered.to_numpy(), digests.to_numpy()
+    if not len(known):
+        return np.zeros(len(wanted), dtype=np.int64), np.zeros(len(wanted), dtype=bool)
+    order = np.argsort(wanted)  # neighbours look at neighbouring places: four times as fast
+    place = np.empty(len(wanted), dtype=np.int64)
+    place[order] = np.minimum(np.searchsorted(known, wanted[order]), len(known) - 1)
+    return place, known[place] == wanted
 
 
 def _numbered(store: Store, number: int, piece: Piece) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from models.counting import windows
 from models.counts_file import COUNT, columns
 from pipeline.batches import BatchesError, Source
 from pipeline.cluster import Progress, scratch, silent
+from pipeline.groups import Known
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.merged import among
 from pipeline.store import ROW_GROUP, Piece, Store
@@ -48,10 +49,11 @@ def counts(store: Store, source: Source, order: int, words: int, progress: Progr
     Raises:
         BatchesError: there is no training sentence.
     """
+    left_out = [source.left_out.key] if source.left_out else []
     items = {
         number: (
-            (piece.key, source.tokens[number].key, source.held_out.key),
-            (piece, source.tokens[number], source.held_out, order, words),
+            (piece.key, source.tokens[number].key, source.held_out.key, *left_out),
+            (piece, source.tokens[number], source.held_out, source.left_out, order, words),
         )
         for number, piece in source.sentences.items()
     }
@@ -62,20 +64,23 @@ def counts(store: Store, source: Source, order: int, words: int, progress: Progr
     return made
 
 
-def make_counts(store: Store, key: str, item: tuple[Piece, Piece, Piece, int, int]) -> Piece:
+def make_counts(store: Store, key: str, item: tuple[Piece, Piece, Piece, Piece | None, int, int]) -> Piece:
     """Worker's part of stage `counts`: one shard."""
-    started, (sentences, tokens, held_out, order, words) = time.time(), item
+    started, (sentences, tokens, held_out, left_out, order, words) = time.time(), item
     groups = store.read(held_out)["group"]
-    rows = store.read(sentences, ["held_out", "group"]).with_columns(store.read(tokens)["tokens"])
+    known = Known(groups, left_out=store.read(left_out) if left_out else None)
+    rows, out = known.barred(store.read(sentences, ["held_out", "group"]))
+    rows = rows.with_columns(store.read(tokens)["tokens"])
     training = rows.filter(~pl.col("held_out"))
     kept = training.filter(~among(training["group"], groups))["tokens"]
     frame = counted(kept, order, words)
     counts = {
+        **out,
         "repeats_of_held_out": len(training) - len(kept),
         "texts": len(kept),
         "predicted": int(kept.list.len().sum()) + len(kept),
     }
-    inputs = (sentences.key, tokens.key, held_out.key)
+    inputs = (sentences.key, tokens.key, held_out.key, *([left_out.key] if left_out else []))
     return store.write(table(order), key, frame, started=started, inputs=inputs, counts=counts)
 
 

@@ -68,7 +68,7 @@ def shard_rows(
 
 def _answers(texts: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
     """Answers of training questions (question, row, view) that have both kinds, and why others are left out."""
-    known = texts.select("row", "group", "repeats")
+    known = texts.select("row", "group", pl.col("repeats") | pl.col("held_out"))  # an answer may be left out alone
     wrong = pairs.unique("anchor", maintain_order=True).select("anchor", row="wrong").explode("row", empty_as_null=True)
     each = lambda frame, view: frame.drop_nulls("row").select(question="anchor", row="row", view=pl.lit(view, pl.UInt8))
     both = pl.concat([each(pairs.select("anchor", row="positive"), 1), each(wrong, 2)])

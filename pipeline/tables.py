@@ -205,6 +205,34 @@ TEXTS = Table(
     sort=("group", "document"),
 )
 
+ALIKE = Table(
+    "alike",
+    {
+        "one": Column(U64, "the lesser group of two whose texts are near repeats"),
+        "other": Column(U64, "the greater one"),
+        "share": Column(pl.Float32(), "pieces of characters that both have, of those that either has, 0 to 1"),
+    },
+    sort=("one", "other"),
+)
+
+JOINED = Table(
+    "joined",
+    {
+        "group": Column(U64, "a text's group, as in sentences; where documents are groups, a document's number too"),
+        "joined": Column(U64, "the number that all of its class have in batches: the least of their groups"),
+    },
+    sort=("group",),
+)
+
+LEFT_OUT = Table(
+    "left_out",
+    {
+        "group": Column(U64, "group of texts that are never trained on"),
+        "reason": Column(STRING, "why; a text's first reason alone"),
+    },
+    sort=("group",),
+)
+
 HELD_OUT = Table("held_out", {"group": Column(U64, "groups of held-out texts, each once")}, sort=("group",))
 
 SCORES = Table(
