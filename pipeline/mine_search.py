@@ -1,0 +1,188 @@
+"""
+The nearest texts of each of many: exact in blocks, or by cells where that would take too long; lists that merge.
+
+Scores are inner products of float32 vectors. A first look may round these to bfloat16, which is several times as fast
+where the processor knows it; what it finds is scored again without rounding, and a row is believed only where the
+rounding cannot have hidden a nearer text. All other rows are looked at again.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+CELLS = 1 << 25  # scores held at once: 64 MB rounded, 128 MB whole
+FOLD = 32  # neighbouring scores whose largest is looked at first
+BESIDE = 16  # more than asked for are scored without rounding
+HALF = 2.0**-8  # what rounding to bfloat16, twice, may take off a number, as a share
+WHOLE = 2.0**-22  # the same of float32, for each number of a vector
+
+
+@dataclass(frozen=True)
+class Lists:
+    """
+    For each query the nearest texts, nearest first; of equal scores the smaller number first.
+
+    Args:
+        score_QK: float32; -inf fills.
+        text_QK: uint64 numbers of texts; 0 fills.
+        group_QK: uint64 groups of the texts; a list holds each group once.
+    """
+
+    score_QK: NDArray[np.float32]
+    text_QK: NDArray[np.uint64]
+    group_QK: NDArray[np.uint64]
+
+    @classmethod
+    def none(cls, queries: int) -> "Lists":
+        """Lists of nothing."""
+        return cls(*(np.zeros((queries, 0), kind) for kind in (np.float32, np.uint64, np.uint64)))
+
+    def merged(self, other: "Lists", k: int) -> "Lists":
+        """The `k` nearest of both: as if both had been searched at once, where each holds `k` or all."""
+        both = (np.concatenate(parts, axis=1) for parts in zip(vars(self).values(), vars(other).values(), strict=True))
+        score_QK, text_QK, group_QK = both
+        order_QK = np.argsort(text_QK, axis=1, kind="stable")
+        score_QK, text_QK, group_QK = _taken(order_QK, score_QK, text_QK, group_QK)
+        order_QK = np.argsort(-score_QK, axis=1, kind="stable")
+        score_QK, text_QK, group_QK = _taken(order_QK, score_QK, text_QK, group_QK)
+        again_QK = _again(group_QK) & (score_QK > -np.inf)
+        if again_QK.any():
+            score_QK = np.where(again_QK, np.float32(-np.inf), score_QK)
+            order_QK = np.argsort(-score_QK, axis=1, kind="stable")
+            score_QK, text_QK, group_QK = _taken(order_QK, score_QK, text_QK, group_QK)
+        there_QK = score_QK[:, :k] > -np.inf
+        return Lists(score_QK[:, :k], np.where(there_QK, text_QK[:, :k], 0), np.where(there_QK, group_QK[:, :k], 0))
+
+
+def _taken(order_QK: NDArray[np.int64], *parts: NDArray[np.generic]) -> list[NDArray[np.generic]]:
+    return [np.take_along_axis(part, order_QK, axis=1) for part in parts]
+
+
+def _again(group_QK: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Whether a group stands farther to the left already."""
+    order_QK = np.argsort(group_QK, axis=1, kind="stable")
+    sorted_QK = np.take_along_axis(group_QK, order_QK, axis=1)
+    same_QK = np.zeros(group_QK.shape, bool)
+    same_QK[:, 1:] = sorted_QK[:, 1:] == sorted_QK[:, :-1]
+    again_QK = np.zeros_like(same_QK)
+    np.put_along_axis(again_QK, order_QK, same_QK, axis=1)
+    return again_QK
+
+
+def unit(vector_ND: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Vectors of length 1, whose inner product is the cosine; one that is 0 stays so."""
+    length_N1 = np.linalg.norm(vector_ND, axis=1, keepdims=True)
+    return vector_ND / np.maximum(length_N1, np.finfo(np.float32).tiny)
+
+
+def exact(
+    query_QD: NDArray[np.float32], text_ND: NDArray[np.float32], k: int, rounded: bool | None = None
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """
+    The `k` texts of the highest inner products, to the rounding of float32.
+
+    Memory is bounded by `CELLS`, whatever the number of queries.
+
+    Args:
+        rounded: whether to look at rounded numbers first; None: where the processor knows them.
+    Returns:
+        Scores and rows, [Q, k], highest first; of fewer texts than `k`, all.
+    """
+    query, text = torch.from_numpy(query_QD), torch.from_numpy(text_ND)
+    k = min(k, len(text_ND))
+    score_QK, row_QK = np.empty((len(query), k), np.float32), np.empty((len(query), k), np.int64)
+    looks = [_Rounded(text)] if (knows_half() if rounded is None else rounded) else []
+    block = max(1, CELLS // max(1, len(text_ND)))
+    for start in range(0, len(query), block):
+        query_BD = query[start : start + block]
+        if looks:
+            score_BK, row_BK, sure_B = looks[0].top(query_BD, k)
+            left_B = (~sure_B).nonzero().flatten()
+            if len(left_B) > len(query_BD) // 4:
+                looks = []  # texts lie too close together for rounding to help
+            if len(left_B):
+                score_BK[left_B], row_BK[left_B] = _whole(query_BD[left_B], text, k)
+        else:
+            score_BK, row_BK = _whole(query_BD, text, k)
+        score_QK[start : start + block], row_QK[start : start + block] = score_BK.numpy(), row_BK.numpy()
+    return score_QK, row_QK
+
+
+def knows_half() -> bool:
+    """Whether this processor multiplies bfloat16."""
+    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, lambda: False)() for name in asked)
+
+
+class _Rounded:
+    """Texts as bfloat16, and how far an inner product with them may be off."""
+
+    def __init__(self, text_ND: Tensor) -> None:
+        self.text_ND, self.half_ND = text_ND, text_ND.bfloat16()
+        self.longest = float(self.half_ND.float().norm(dim=1).max()) if len(text_ND) else 0.0
+        self.off = float((text_ND - self.half_ND.float()).norm(dim=1).max()) if len(text_ND) else 0.0
+
+    def top(self, query_BD: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        Scores and rows of the `k` best, [B, k], and which queries are sure to have no better, [B].
+
+        By Cauchy and Schwarz |q x - q' x'| <= |q| |x - x'| + |q - q'| |x'|, where q' and x' are rounded.
+        """
+        half_BD = query_BD.bfloat16()
+        look_BN = half_BD @ self.half_ND.T
+        m = min(2 * k + BESIDE, look_BN.shape[1])
+        look_BM, row_BM = top(look_BN, m)
+        score_BK, row_BK = _scored(query_BD, self.text_ND, row_BM, k)
+        if m == look_BN.shape[1]:
+            return score_BK, row_BK, torch.ones(len(query_BD), dtype=torch.bool)
+        length_B, off_B = query_BD.norm(dim=1), (query_BD - half_BD.float()).norm(dim=1)
+        limit_B = look_BM[:, -1].float()  # nothing outside was seen above it
+        unseen_B = limit_B + limit_B.abs() * HALF + length_B * self.off + off_B * self.longest
+        unseen_B += length_B * self.longest * WHOLE * query_BD.shape[1]
+        return score_BK, row_BK, unseen_B < score_BK[:, -1]
+
+
+def _whole(query_BD: Tensor, text_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Scores and rows of the `k` best by float32, [B, k]."""
+    _, row_BM = top(query_BD @ text_ND.T, min(k + BESIDE, len(text_ND)))
+    return _scored(query_BD, text_ND, row_BM, k)
+
+
+def _scored(query_BD: Tensor, text_ND: Tensor, row_BM: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Of some rows of each query the `k` best; each pair scored by itself, so that a score is the same in any block."""
+    row_BM = row_BM.sort(dim=1).values
+    score_BM = torch.empty(row_BM.shape)
+    step = max(1, CELLS // max(1, row_BM.shape[1] * text_ND.shape[1]))
+    for at in range(0, len(query_BD), step):
+        found_BMD = text_ND[row_BM[at : at + step]]
+        score_BM[at : at + step] = torch.bmm(found_BMD, query_BD[at : at + step, :, None])[:, :, 0]
+    score_BM, order_BM = score_BM.sort(dim=1, descending=True, stable=True)
+    return score_BM[:, :k], row_BM.gather(1, order_BM[:, :k])
+
+
+def top(score_BN: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """The `m` highest scores and their columns, [B, m]: found among the folds whose largest scores are the highest."""
+    folds = score_BN.shape[1] // FOLD
+    if folds < 2 * m:
+        value_BM, column_BM = score_BN.topk(m, dim=1)
+        return value_BM, column_BM
+    folded_BGF = score_BN[:, : folds * FOLD].unflatten(1, (folds, FOLD))
+    fold_BM = folded_BGF.amax(dim=2).topk(m, dim=1).indices
+    inside_BM = (fold_BM[:, :, None] * FOLD + torch.arange(FOLD)).flatten(1)
+    rest_R = torch.arange(folds * FOLD, score_BN.shape[1]).expand(len(score_BN), -1)
+    column_BC = torch.cat([inside_BM, rest_R], dim=1)
+    value_BM, place_BM = score_BN.gather(1, column_BC).topk(m, dim=1)
+    return value_BM, column_BC.gather(1, place_BM)
+
+
+def listed(
+    score_QK: NDArray[np.float32], row_QK: NDArray[np.int64], text_N: NDArray[np.uint64], group_N: NDArray[np.uint64]
+) -> Lists:
+    """What a search of some texts found, as lists; rows of -1 and scores of -inf fill."""
+    there_QK = (row_QK >= 0) & (score_QK > -np.inf)
+    row_QK = np.where(there_QK, row_QK, 0)
+    number = lambda column_N: np.where(there_QK, column_N[row_QK], np.uint64(0))
+    return Lists(np.where(there_QK, score_QK, np.float32(-np.inf)), number(text_N), number(group_N))
