@@ -77,7 +77,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
 
     Raises:
         RecipeError: what the recipe asks for does not exist; the known names are listed. Or a file to evaluate on
-            cannot be used, or the teacher, or the model that writes paraphrases.
+            cannot be used, or the teacher, the guide, or the model that writes paraphrases.
         WordVectorsError: a table of word vectors is not there.
     """
     plan = resolve(load(recipe, overrides))

@@ -17,8 +17,8 @@ from prefect.utilities.annotations import opaque
 
 from flows.order import Order, check, given_digest
 from flows.progress import watched
-from flows.summary import Filed, summary
-from pipeline import counted, embed, ngrams, register, scoring
+from flows.summary import Filed, Guided, summary
+from pipeline import contrasts, counted, embed, ngrams, register, scoring
 from pipeline.augment import PARAPHRASE
 from pipeline.batches import Source
 from pipeline.cluster import scratch, session
@@ -84,19 +84,21 @@ def retrain(
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
         taught = make_teacher(road, sentences) if road.recipe.teacher else None
+        guided = make_guide(road, sentences) if road.recipe.guide and road.recipe.guide.mask else None
         augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
-        source = road.source(sentences, tokens, pairs, taught, augmented)
+        source = road.source(sentences, tokens, pairs, taught, augmented, guided)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
         else:
             batches = make_batches(road, source)
             trained = make_weights(order, source, vocabulary)
+        told = make_contrasts(road, source, batches) if road.recipe.guide else None
         vectors = make_vectors(road, trained, sentences)
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
     tables = [documents, sentences, tokens, pairs, empty("negatives"), augmented, batches]
-    return summary(order, tables, trained, vectors, scores, filed, taught)
+    return summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told))
 
 
 @stage
@@ -151,6 +153,13 @@ def make_teacher(road: Road, sentences: Manifest) -> Manifest:
 
 
 @stage
+def make_guide(road: Road, sentences: Manifest) -> Manifest:
+    """Embed all sentences with the model that says what may be right."""
+    with watched("guide") as progress:
+        return road.guide(sentences, progress)
+
+
+@stage
 def make_augmented(road: Road, sentences: Manifest, vocabulary: Vocabulary) -> Manifest:
     """Write training sentences in other words."""
     with watched("augmented") as progress:
@@ -162,6 +171,13 @@ def make_batches(road: Road, source: Source) -> Manifest:
     """Write the first epoch in the order in which it will be read."""
     with watched("batches"):
         return road.batches(source)
+
+
+@stage
+def make_contrasts(road: Road, source: Source, batches: Manifest) -> Manifest:
+    """Estimate how many wrong candidates may be right."""
+    with watched("contrasts"):
+        return contrasts.contrasts(road.store, road.recipe, source, batches.pieces[0])
 
 
 @stage

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from flows.order import Order
+from pipeline.contrasts import estimate
 from pipeline.manifest import Manifest
 from pipeline.register import Registered
 from pipeline.scoring import Outcome
@@ -47,6 +48,19 @@ class Filed:
         }
 
 
+@dataclass(frozen=True)
+class Guided:
+    """What a recipe's guide was asked: vectors of all sentences, and its word on the batches; None: it was not."""
+
+    vectors: Manifest | None = None
+    contrasts: Manifest | None = None
+
+    def stages(self, batches: Manifest) -> list[Manifest]:
+        """The last of the data stages, with those of the guide around."""
+        before = [replace(self.vectors, name="guide")] if self.vectors else []
+        return [*before, batches, *([self.contrasts] if self.contrasts else [])]
+
+
 def summary(
     order: Order,
     tables: Sequence[Manifest],
@@ -55,6 +69,7 @@ def summary(
     scores: Outcome,
     filed: Filed,
     teacher: Manifest | None = None,
+    guided: Guided = Guided(),
 ) -> dict[str, Any]:
     """
     All figures of a run, in plain JSON types.
@@ -62,10 +77,11 @@ def summary(
     Args:
         tables: documents, sentences, tokens, pairs, negatives, augmented, batches.
         teacher: vectors by the model that was learned from, if there is one.
+        guided: what a guide was asked, if there is one.
     """
     road, (documents, _, tokens, *_) = order.road, tables
     taught = [replace(teacher, name="teacher")] if teacher else []
-    stages: list[Any] = [*tables[:-1], *taught, tables[-1], trained, vectors, scores, filed]
+    stages: list[Any] = [*tables[:-1], *taught, *guided.stages(tables[-1]), trained, vectors, scores, filed]
     return {
         "recipe": road.recipe.name,
         "corpus": road.uri,
@@ -79,6 +95,7 @@ def summary(
         "read": {"documents": documents.count("documents"), "sentences": tokens.rows, "tokens": tokens.count("tokens")},
         "dropped": drops(tables),
         "quarantine": quarantine(road.store, documents),
+        "false_negatives": estimate(road.store, road.recipe, guided.contrasts) if guided.contrasts else None,
         "training": dict(trained.training),
         "notes": [*trained.training.get("notes", ()), *scores.notes],
     }

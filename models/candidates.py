@@ -25,6 +25,7 @@ class Rows:
         hard_BH: int64 row numbers of an anchor's own hard negatives; -1 fills; None: there are none.
         document_B, place_B: int64: where a row's sentence stands; None: nobody asks for its run.
         teacher_BE: float32 vectors of a teacher, of the rows' clean texts; None: nobody teaches.
+        guide_BE: float32 vectors of a guide, likewise; None: nobody guides.
     """
 
     side_B: Tensor
@@ -35,6 +36,7 @@ class Rows:
     document_B: Tensor | None = None
     place_B: Tensor | None = None
     teacher_BE: Tensor | None = None
+    guide_BE: Tensor | None = None
 
     def runs(self) -> Runs:
         """

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from models.candidates import Rows
+from models.guiding import GUIDED, guides
 from models.lane import compares
 from models.method import Method
 from models.recipe import Readout, Recipe, RecipeError
@@ -28,6 +29,7 @@ def check(recipe: Recipe) -> None:
     _check_ahead(recipe)
     _check_generation(recipe)
     _check_teacher(recipe)
+    _check_guide(recipe)
 
 
 def check_values(recipe: Recipe, base: Path | None) -> None:
@@ -161,4 +163,13 @@ def _check_teacher(recipe: Recipe) -> None:
         raise RecipeError(
             f'teacher.model is "{recipe.teacher.model}", but no term learns from it; give one objective = '
             '{ kind = "gram" } with candidates = { kind = "all" }, or leave teacher out'
+        )
+
+
+def _check_guide(recipe: Recipe) -> None:
+    """A guide has to find candidates that it can tell something of."""
+    if recipe.guide and not any(map(guides, recipe.terms)):
+        raise RecipeError(
+            f'guide.model is "{recipe.guide.model}", but no term has candidates that it can judge: texts, so '
+            f"candidates.kind {', '.join(GUIDED[:-1])} or {GUIDED[-1]}, and no `ahead`; leave guide out"
         )

@@ -58,7 +58,7 @@ class Method(nn.Module):
                     words.sparse = True
         self.contexts = nn.ModuleDict(contexts(recipe, towers))
         widths = lambda term: (self.anchor_width(term), towers[term.candidate].width)
-        self.summands = tuple(summand(term, widths(term)) for term in recipe.terms if compares(term))
+        self.summands = tuple(summand(term, widths(term), recipe.guide) for term in recipe.terms if compares(term))
         self.similarities = _learning(one.similarity for one in self.summands)
         counted, kind = counted or _made_up(vocabulary, frequency), recipe.encoder.kind
         self.lane_terms = tuple(

@@ -258,6 +258,18 @@ class Teacher(Part):
     model: str = Field(min_length=1, description="a model folder; neither its width nor its tokenizer need be the same")
 
 
+class Guide(Part):
+    """A frozen model by which wrong candidates that may be right are left out, and false negatives estimated."""
+
+    model: str = Field(min_length=1, description="a model folder; neither its width nor its tokenizer need be the same")
+    kind: Literal["absolute", "relative"] = Field(
+        "absolute", description="the limit is the right answer's score + margin, or that score + margin of its size"
+    )
+    margin: float = Field(0.0, ge=-2, le=2, description="candidates from there on are left out; below 0: more of them")
+    mask: bool = Field(True, description="false: nothing is left out, false negatives are estimated alone")
+    sample: int = Field(4_000, ge=1, description="rows of batches by which they are estimated, about")
+
+
 class Negatives(Part):
     """Hard negatives from the whole corpus: who finds them, and which of them an anchor gets."""
 
@@ -336,6 +348,7 @@ class Recipe(Part):
     terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
     teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
+    guide: Guide | None = Field(None, description="who tells what may be right without being marked so; none: nobody")
     negatives: Negatives | None = Field(None, description="hard negatives from the whole corpus; none: no one mines")
     watch: Watch = Watch()
     readout: Readout = Readout()

@@ -55,7 +55,7 @@ def resolve(recipe: Recipe, base: Path | None = None, look: bool = True) -> Reci
 def _absolute(recipe: Recipe) -> Recipe:
     """Files and folders by their whole path: workers stand elsewhere. What is no path here stays as it is."""
     whole = lambda value: str(Path(value).resolve()) if value and Path(value).exists() else value
-    encoder, training, teacher = recipe.encoder, recipe.training, recipe.teacher
+    encoder, training, teacher, guide = recipe.encoder, recipe.training, recipe.teacher, recipe.guide
     is_file = lambda key, value: key in ("path", "table") and value not in encoder.towers  # a table may be a tower's
     put = lambda options: {k: whole(v) if is_file(k, v) else v for k, v in options.items()}
     model_of = lambda options: {k: whole(v) if k == "model" else v for k, v in options.items()}
@@ -67,6 +67,7 @@ def _absolute(recipe: Recipe) -> Recipe:
             "training": training.model_copy(update={"start": whole(training.start)}),
             "augment": tuple(Choice(kind=one.kind, options=model_of(one.options)) for one in recipe.augment),
             "teacher": teacher and teacher.model_copy(update={"model": whole(teacher.model)}),
+            "guide": guide and guide.model_copy(update={"model": whole(guide.model)}),
             "evaluation": (measured := tuple(_of_examples(choice, recipe) for choice in recipe.evaluation)),
             "watch": _watched(recipe.watch, measured, whole),
         }

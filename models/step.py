@@ -94,11 +94,13 @@ def chosen_rows(encode: Encode, every: list[Lane]) -> dict[int, Rows]:
     """
     method, rows, world = encode.method, encode.batch.rows, encode.world
     choosing = {at: term.choosing for at, term in enumerate(method.summands) if term.choosing}
-    looking = any(choice.looks(rows) for choice in choosing.values())
+    owned = {at: method.summands[at].own(rows) for at in choosing}
+    looking = any(choice.looks(owned[at]) for at, choice in choosing.items())
     vectors = encode.calm(every) if looking else {}
     draw, chosen = torch.Generator(), {}
     for at, choice in choosing.items():
         draw.manual_seed(step_seed(encode.setup.seed, encode.number, -1, 2 * at + 2))
+        rows = owned[at]
         score_AH = _own_scores(method.summands[at], rows.to(world.device), vectors) if choice.looks(rows) else None
         chosen[at] = choice.among(rows, None if score_AH is None else score_AH.cpu(), draw).to(world.device)
         hard_BH = chosen[at].hard_BH

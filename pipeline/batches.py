@@ -30,6 +30,7 @@ from models.trouble import MendableError
 from pipeline import apart, examples, questions
 from pipeline.cluster import scratch
 from pipeline.examples import Examples
+from pipeline.gathered import gathered
 from pipeline.runs import answered, fillers, shard_runs
 from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import FILLER, HELD_OUT
@@ -65,13 +66,15 @@ class Source:
     kin: Piece | None = None  # groups that share a text, where documents are groups
     teacher: Mapping[int, Piece] | None = None  # for each shard number a teacher's vectors, row-aligned with sentences
     others: Mapping[int, Piece] | None = None  # for each shard number its texts in other words
+    guide: Mapping[int, Piece] | None = None  # as `teacher`, by the model that says what may be right
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
         rows = ((n, self.sentences[n], self.tokens[n], self.pairs[n]) for n in sorted(self.sentences))
         taught = (f"{n}:{piece.key}" for n, piece in sorted((self.teacher or {}).items()))
         said = (f"{n}:{piece.key}" for n, piece in sorted((self.others or {}).items()))
-        more = (*([self.kin.key] if self.kin else ()), *taught, *said)
+        guided = (f"guide:{n}:{piece.key}" for n, piece in sorted((self.guide or {}).items()))
+        more = (*([self.kin.key] if self.kin else ()), *taught, *said, *guided)
         return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key, *more)
 
 
@@ -258,6 +261,22 @@ def _shard(
     counts: dict[str, int],
 ) -> pl.DataFrame:
     """A shard's rows with their runs; the last of `entropy` is its number."""
+    rows = _rows(store, run, source, groups, entropy, draw, counts)
+    given = {name: pieces for name, pieces in (("teacher", source.teacher), ("guide", source.guide)) if pieces}
+    return rows.with_columns(
+        gathered(store, pieces, "vector", rows["text"]).alias(name) for name, pieces in given.items() if len(rows)
+    )
+
+
+def _rows(
+    store: Store,
+    run: int,
+    source: Source,
+    groups: pl.Series,
+    entropy: tuple[int, int, int],
+    draw: np.random.Generator,
+    counts: dict[str, int],
+) -> pl.DataFrame:
     shard = entropy[-1]
     sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
     tokens = store.read(source.tokens[shard])
@@ -273,10 +292,9 @@ def _shard(
         rows, dropped = questions.shard_rows(source.examples.most, sentences, tokens, pairs, groups, entropy)
     else:
         kin = store.read(source.kin) if source.kin else None
-        vectors = store.read(source.teacher[shard])["vector"] if source.teacher else None
         others = store.read(source.others[shard]) if source.others else None
         rows, dropped = examples.shard_rows(
-            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, vectors, others
+            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, others
         )
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times

@@ -201,7 +201,6 @@ def shard_rows(
     held_out: pl.Series,
     entropy: tuple[int, int, int],
     kin: pl.DataFrame | None = None,
-    vectors: pl.Series | None = None,
     others: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, Mapping[str, int]]:
     """
@@ -215,12 +214,10 @@ def shard_rows(
         held_out: groups of held-out texts.
         entropy: seed, epoch and number of the shard, on which alone augmentation and what is drawn of groups depend.
         kin: table `kin`, where documents are groups.
-        vectors: the teacher's, row-aligned with the sentences; None: there is none.
         others: table `augmented`, where an augmentation reads it.
     Returns:
-        One row a view, in order: text, tokens, group, view and run, perhaps target and teacher; and how many training
-        sentences stand in no example, or in one that is left out; how many pairs, groups and targets were left out or
-        cut.
+        One row a view, in order: text, tokens, group, view and run, perhaps target; and how many training sentences
+        stand in no example, or in one that is left out; how many pairs, groups and targets were left out or cut.
     """
     views, shard = examples.views, entropy[-1]
     member_EV, counts = _members(examples, sentences, pairs, held_out, entropy)
@@ -230,8 +227,6 @@ def shard_rows(
     if examples.room:
         told = tokens["tokens"].gather(member_EV[:, [1, 0]].ravel())
         more["target"], counts["targets_cut"] = _targets(made, told, views, examples.room)
-    if vectors is not None:
-        more["teacher"] = vectors.gather(row_B)
     group = sentences["group"] if kin is None else groups.numbers(sentences, kin)
     rows = pl.DataFrame(
         {

@@ -69,9 +69,9 @@ def chosen(
     return Chosen(place_QC, rank_QK, counts)
 
 
-def _limits(right_Q1: NDArray[np.float32], rules: Negatives) -> list[tuple[str, NDArray[np.float64], bool]]:
+def _limits(right_Q1: NDArray[np.floating], rules: Negatives) -> list[tuple[str, NDArray[np.floating], bool]]:
     """Each score rule that is asked for: its name, its limit, and whether scores above it are wrong."""
-    found: list[tuple[str, NDArray[np.float64], bool]] = []
+    found: list[tuple[str, NDArray[np.floating], bool]] = []
     right_Q1 = right_Q1.astype(np.float64)
     if rules.absolute_margin is not None:
         found.append(("absolute_margin", right_Q1 - rules.absolute_margin, True))

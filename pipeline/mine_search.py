@@ -6,7 +6,7 @@ where the processor knows it; what it finds is scored again without rounding, an
 rounding cannot have hidden a nearer text. All other rows are looked at again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,23 +42,25 @@ class Lists:
 
     def merged(self, other: "Lists", k: int) -> "Lists":
         """The `k` nearest of both: as if both had been searched at once, where each holds `k` or all."""
-        both = (np.concatenate(parts, axis=1) for parts in zip(vars(self).values(), vars(other).values(), strict=True))
-        score_QK, text_QK, group_QK = both
-        order_QK = np.argsort(text_QK, axis=1, kind="stable")
-        score_QK, text_QK, group_QK = _taken(order_QK, score_QK, text_QK, group_QK)
-        order_QK = np.argsort(-score_QK, axis=1, kind="stable")
-        score_QK, text_QK, group_QK = _taken(order_QK, score_QK, text_QK, group_QK)
-        again_QK = _again(group_QK) & (score_QK > -np.inf)
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        both = Lists(*(np.concatenate(parts, axis=1) for parts in pairs))
+        both = both._taken(np.argsort(both.text_QK, axis=1, kind="stable"))._nearest_first()
+        again_QK = _again(both.group_QK) & (both.score_QK > -np.inf)
         if again_QK.any():
-            score_QK = np.where(again_QK, np.float32(-np.inf), score_QK)
-            order_QK = np.argsort(-score_QK, axis=1, kind="stable")
-            score_QK, text_QK, group_QK = _taken(order_QK, score_QK, text_QK, group_QK)
-        there_QK = score_QK[:, :k] > -np.inf
-        return Lists(score_QK[:, :k], np.where(there_QK, text_QK[:, :k], 0), np.where(there_QK, group_QK[:, :k], 0))
+            both = replace(both, score_QK=np.where(again_QK, np.float32(-np.inf), both.score_QK))._nearest_first()
+        return both.head(k)
 
+    def head(self, k: int) -> "Lists":
+        """The first `k` of each list; what fills has no number."""
+        score_QK = self.score_QK[:, :k]
+        number = lambda number_QK: np.where(score_QK > -np.inf, number_QK[:, :k], np.uint64(0))
+        return Lists(score_QK, number(self.text_QK), number(self.group_QK))
 
-def _taken(order_QK: NDArray[np.int64], *parts: NDArray[np.generic]) -> list[NDArray[np.generic]]:
-    return [np.take_along_axis(part, order_QK, axis=1) for part in parts]
+    def _nearest_first(self) -> "Lists":
+        return self._taken(np.argsort(np.negative(self.score_QK), axis=1, kind="stable"))
+
+    def _taken(self, order_QK: NDArray[np.int64]) -> "Lists":
+        return Lists(*(np.take_along_axis(part, order_QK, axis=1) for part in vars(self).values()))
 
 
 def _again(group_QK: NDArray[np.uint64]) -> NDArray[np.bool_]:

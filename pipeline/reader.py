@@ -29,10 +29,17 @@ class Epoch:
 
     def __getitem__(self, number: int) -> Batch:
         """Batch `number`, from 0."""
+        return _batch(self._table(number))
+
+    def texts(self, number: int) -> np.ndarray[Any, Any]:
+        """Which texts stand in batch `number`, [B]; a filler has the number 0."""
+        return _values(self._table(number), "text")
+
+    def _table(self, number: int) -> pa.Table:
         group, place = divmod(number, self._group_batches)
         if self._group is None or self._group[0] != group:
             self._group = (group, self._file.read_row_group(group).combine_chunks())
-        return _batch(self._group[1].slice(place * self.rows, self.rows))
+        return self._group[1].slice(place * self.rows, self.rows)
 
 
 def _batch(table: pa.Table) -> Batch:
@@ -44,7 +51,8 @@ def _batch(table: pa.Table) -> Batch:
         hard_BH=_row_numbers(table, "hard") if "hard" in table.column_names else None,
         document_B=_whole(table, "document"),
         place_B=_whole(table, "place"),
-        teacher_BE=_vectors(table, "teacher") if "teacher" in table.column_names else None,
+        teacher_BE=_vectors(table, "teacher"),
+        guide_BE=_vectors(table, "guide"),
     )
     targets = _flat(table, "target") if "target" in table.column_names else ()
     return Batch(*_flat(table, "tokens"), rows, *targets)
@@ -56,8 +64,10 @@ def _flat(table: pa.Table, name: str) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(flat.astype(np.int64)), torch.from_numpy(length_B)
 
 
-def _vectors(table: pa.Table, name: str) -> Tensor:
-    """A column of vectors as [B, E]; zeros where a row, a filler, has none."""
+def _vectors(table: pa.Table, name: str) -> Tensor | None:
+    """A column of vectors as [B, E], zeros where a row, a filler, has none; None where there is no such column."""
+    if name not in table.column_names:
+        return None
     flat, width_B = _list(table, name)
     inside_BE = torch.arange(int(width_B.max())) < torch.from_numpy(width_B)[:, None]
     vector_BE = torch.zeros(inside_BE.shape)

@@ -46,6 +46,7 @@ MEASURES = {  # what verdicts are of; decimals
     "accuracy_over_bag": ("accuracy", 2),
     "accuracy_over_words": ("accuracy", 2),
 }
+CONTRASTED = {"none": "nothing", "groups": "same group", "guide": "same group, and by the guide"}
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -56,8 +57,8 @@ def scoreboard(result: Mapping[str, Any]) -> Group:
     Args:
         result: what `--json` prints; a part that is missing or empty is left out.
     """
-    parts = (_head(result), _stages(result), _drops(result), _training(result), _scores(result), _where(result))
-    return Group(*(part for section in parts for part in section))
+    sections = (_head, _stages, _drops, _false_negatives, _training, _scores, _where)
+    return Group(*(part for section in sections for part in section(result)))
 
 
 def _head(result: Mapping[str, Any]) -> Iterable[RenderableType]:
@@ -102,6 +103,24 @@ def _drops(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     if files:
         more = f" and {len(files) - 1} more beside it" if len(files) > 1 else ""
         yield _line(f'all rows set aside: polars.read_parquet("{files[0]}"){more}', "")
+
+
+def _false_negatives(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    """Of wrong candidates, how many a guide finds as right as the right one; before and after they are left out."""
+    told = result.get("false_negatives") or {}
+    if not told:
+        return
+    table = _table("left out", "wrong candidates", "likely right", "share", left=("left out",))
+    for stage, name in CONTRASTED.items():
+        share = told[stage]["share"]
+        shown = "" if share is None else f"{100 * share:.3f} %"
+        style = "dim" if stage == "guide" and not told["masked"] else ""
+        table.add_row(name, _number(told[stage]["wrong"]), _number(told[stage]["likely"]), shown, style=style)
+    yield from _section("False negatives, by the guide", table)
+    of = f"of {told['batches']:,} batch{'es' if told['batches'] > 1 else ''} of the first epoch"
+    yield _line(f"{of}; likely right: the guide scores it as high as the right answer, or higher")
+    if not told["masked"]:
+        yield _line("guide.mask is false: the guide's line is what it would leave, and nothing was left out by it")
 
 
 def _training(result: Mapping[str, Any]) -> Iterable[RenderableType]:

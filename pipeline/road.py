@@ -118,6 +118,13 @@ class Road:
         assert self.recipe.teacher
         return teacher.vectors(self.store, self.recipe.teacher.model, sentences, progress)
 
+    def guide(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
+        """Vectors of all sentences by the recipe's guide, which it has."""
+        from pipeline import teacher  # torch
+
+        assert self.recipe.guide
+        return teacher.vectors(self.store, self.recipe.guide.model, sentences, progress)
+
     def augmented(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest:
         """Training sentences in other words, for an augmentation that reads them."""
         from pipeline import paraphrases  # torch
@@ -131,6 +138,7 @@ class Road:
         pairs: Manifest,
         teacher: Manifest | None = None,
         augmented: Manifest | None = None,
+        guide: Manifest | None = None,
     ) -> batches.Source:
         """
         What batches are made of.
@@ -145,7 +153,16 @@ class Road:
         held_out = batches.held_out(self.store, sentences.pieces)
         ahead = max((term.ahead for term in self.recipe.terms), default=0)
         return batches.Source(
-            sentences.pieces, tokens.pieces, pairs.pieces, held_out, made_of, ahead, kin, taught, others
+            sentences.pieces,
+            tokens.pieces,
+            pairs.pieces,
+            held_out,
+            made_of,
+            ahead,
+            kin,
+            taught,
+            others,
+            guide=guide.pieces if guide else None,
         )
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:

@@ -74,6 +74,8 @@ class Job:
         # What most recipes do without enters no key of theirs.
         what |= {"context": self.recipe.context.model_dump()} if self.recipe.context else {}
         what |= {"watch": self.recipe.watch.model_dump()} if self.recipe.watch.steps else {}
+        guide = self.recipe.guide
+        what |= {"guide": guide.model_dump(include={"kind", "margin"})} if guide and guide.mask else {}
         what["terms"] = [{k: v for k, v in term.items() if k != "ahead" or v} for term in what["terms"]]
         told = {k: v for k, v in what["training"].items() if k not in NO_RESULT and (k, v) not in LATER.items()}
         what["training"] = told

@@ -56,7 +56,7 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
     Rows in batches of `size`, with the row numbers of those of their positives that are in the same batch.
 
     Args:
-        rows: columns text, tokens, group, positives (texts); perhaps document and place.
+        rows: columns text, tokens, group, positives (texts); perhaps document and place, teacher, guide.
     Returns:
         Table `batches`; the answers of a row ascend.
     """
@@ -67,7 +67,7 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
     whole = numbered.join(answers, on="at", how="left", maintain_order="left")
     return BATCHES.check(
         whole.with_columns(pl.col("answers").fill_null([]), side=pl.lit(BOTH, pl.UInt8)).select(
-            "text", pl.col("tokens"), "side", "group", "answers", pl.col("^document|place$")
+            "text", pl.col("tokens"), "side", "group", "answers", pl.col("^(document|place|teacher|guide)$")
         )
     )
 
@@ -75,6 +75,6 @@ def answered(rows: pl.DataFrame, size: int) -> pl.DataFrame:
 def fillers(columns: Sequence[str], count: int) -> pl.DataFrame:
     """Rows of table `batches` that are in no pool and no count."""
     empty = {"text": [0], "tokens": [[0]], "side": [FILLER], "group": [0], "answers": [[]], "view": [0], "hard": [[]]}
-    empty |= {"document": [0], "place": [0], "target": [[]], "teacher": [[]]}
+    empty |= {"document": [0], "place": [0], "target": [[]], "teacher": [[]], "guide": [[]]}
     one = pl.DataFrame({name: empty[name] for name in columns}, schema=schema(BATCHES, columns))
     return one.select(pl.all().gather([0] * count))

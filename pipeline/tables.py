@@ -159,7 +159,21 @@ BATCHES = Table(
         "place": Column(U32, "as in sentences", optional=True),
         "target": Column(IDS, "clean vocabulary numbers of the row's answer; fillers: []", optional=True),
         "teacher": Column(pl.List(pl.Float32()), "a teacher's vector of the row's clean text alone", optional=True),
+        "guide": Column(pl.List(pl.Float32()), "a guide's vector, likewise", optional=True),
     },
+)
+
+CONTRASTS = Table(
+    "contrasts",
+    {
+        "batch": Column(U32, "number in its epoch, from 0"),
+        "term": Column(U8, "number in the recipe, from 0"),
+        "stage": Column(STRING, "what has left candidates out: nothing, groups, or groups and guide"),
+        "anchors": Column(U32, "of the term in this batch"),
+        "wrong": Column(U64, "pairs of an anchor and a wrong candidate that it is told apart from"),
+        "likely": Column(U64, "those that the guide scores as high as the right answer, or higher"),
+    },
+    sort=("batch", "term"),
 )
 
 VECTORS = Table(

@@ -1,4 +1,4 @@
-"""The frozen model that a recipe may learn from: its vectors of all sentences, made once and kept in the store."""
+"""Frozen models that a recipe learns from or is guided by: vectors of all sentences, made once and kept."""
 
 from models.recipe import Recipe, RecipeError
 from pipeline import embed, frozen
@@ -9,19 +9,19 @@ from pipeline.store import Store
 
 def check(recipe: Recipe) -> None:
     """
-    Find out before any work whether a recipe's teacher is a model that has vectors.
+    Find out before any work whether a recipe's teacher and guide are models that have vectors.
 
     Raises:
         RecipeError: there is no such folder, or its model counts.
     """
-    if recipe.teacher is None:
-        return
-    folder = recipe.teacher.model
-    said = frozen.said("teacher.model", folder)
-    if said.counting:
-        raise RecipeError(
-            f'teacher.model is "{folder}": recipe {said.name} counts words and has no vectors; give a trained model'
-        )
+    for where, named in (("teacher.model", recipe.teacher), ("guide.model", recipe.guide)):
+        if named is None:
+            continue
+        said = frozen.said(where, named.model)
+        if said.counting:
+            raise RecipeError(
+                f'{where} is "{named.model}": recipe {said.name} counts words and has no vectors; give a trained model'
+            )
 
 
 def vectors(store: Store, folder: str, sentences: Manifest, progress: Progress = silent) -> Manifest:

@@ -98,6 +98,12 @@ CASES |= {
         (*QA, "encoder.riemannian='table'", "encoder.frozen=false", "training.optimizer='sgd'", f"{CHOICE}.count=2"),
     ),
 }
+GUIDE = "guide={model='g', margin=-0.1}"
+CASES |= {
+    "guided, a mean over triples": ("quick-thoughts-margin", (*GRU, GUIDE)),
+    "guided, hard negatives": ("simcse-sup", (*TINY, GUIDE, "terms.0.candidates.log_alpha=0.5")),
+    "guided, a mix": ("hyperqa", (*QA, GUIDE, f"{CHOICE}.count=2")),
+}
 WORD = ("encoder.word_width=4", "batches.lane_rows=5", "training.rate=0.01")
 NPLM = (*WORD, "encoder.hidden=6", "encoder.order=3")
 SKIP = ("encoder.width=6", "batches.lane_rows=5", "encoder.subsample=0.02")

@@ -149,10 +149,12 @@ def drawn_examples(draw, kind, rows=20, repeated=False):
 
 
 def fitted(batch, recipe, width=3):
-    """The batch with what the recipe's terms read besides: its rows' answers as targets, a teacher's vectors."""
+    """The batch with what a recipe reads besides: its rows' answers as targets, a teacher's and a guide's vectors."""
     rows, draw = batch.rows, torch.Generator().manual_seed(2)
     if recipe.teacher:
         rows = replace(rows, teacher_BE=torch.randn(len(rows.side_B), width, generator=draw))
+    if recipe.guide:
+        rows = replace(rows, guide_BE=torch.randn(len(rows.side_B), width, generator=draw))
     if not any(term.objective.kind == "generation" for term in recipe.terms):
         return replace(batch, rows=rows)
     texts = batch.flat_ids.split(batch.length_B.tolist())

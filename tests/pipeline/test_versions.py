@@ -28,6 +28,7 @@ STAGES = {  # the version, and the functions that make the stage's output
     "kin": ("pipeline.groups.KIN_VERSION", ["pipeline.groups.kindred"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
     "batches": ("pipeline.batches.BATCHES_VERSION", ["pipeline.batches.epoch"]),
+    "contrasts": ("pipeline.contrasts.CONTRASTS_VERSION", ["pipeline.contrasts.contrasts"]),
     "counts": ("pipeline.ngrams.COUNTS_VERSION", ["pipeline.ngrams.make_counts"]),
     "counted": ("pipeline.counted.COUNTED_VERSION", ["pipeline.counted.model"]),
     "weights": ("pipeline.run.WEIGHTS_VERSION", ["pipeline.run.Run"]),
