@@ -54,6 +54,14 @@ def numbers(sentences: pl.DataFrame, kin: pl.DataFrame) -> pl.Series:
     return rows.select(pl.coalesce("group", "document").alias("group")).to_series()
 
 
+def classes(number_N: NDArray[np.uint64], kin: pl.DataFrame | None) -> NDArray[np.uint64]:
+    """The same for numbers alone: what mining compares."""
+    if kin is None:
+        return number_N
+    rows = pl.DataFrame({"document": pl.Series(number_N, dtype=pl.UInt64)})
+    return numbers(rows, kin).to_numpy()
+
+
 def kindred(store: Store, sentences: Mapping[int, Piece]) -> Piece:
     """Groups that share a text, one with another or through a third, each with the number that they have together."""
     inputs = tuple(sorted(piece.key for piece in sentences.values()))

@@ -17,6 +17,8 @@ CELLS = 1 << 25  # scores held at once: 64 MB rounded, 128 MB whole
 FOLD = 32  # neighbouring scores whose largest is looked at first
 BESIDE = 16  # more than asked for are scored without rounding
 HALF = 2.0**-8  # what rounding to bfloat16, twice, may take off a number, as a share
+CELL_TEXTS = 10_000  # fewer are searched exactly in any case
+PROBED = 16  # of so many cells one is searched
 WHOLE = 2.0**-22  # the same of float32, for each number of a vector
 
 
@@ -45,7 +47,7 @@ class Lists:
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         both = Lists(*(np.concatenate(parts, axis=1) for parts in pairs))
         both = both._taken(np.argsort(both.text_QK, axis=1, kind="stable"))._nearest_first()
-        again_QK = _again(both.group_QK) & (both.score_QK > -np.inf)
+        again_QK = again(both.group_QK) & (both.score_QK > -np.inf)
         if again_QK.any():
             both = replace(both, score_QK=np.where(again_QK, np.float32(-np.inf), both.score_QK))._nearest_first()
         return both.head(k)
@@ -56,6 +58,12 @@ class Lists:
         number = lambda number_QK: np.where(score_QK > -np.inf, number_QK[:, :k], np.uint64(0))
         return Lists(score_QK, number(self.text_QK), number(self.group_QK))
 
+    def once(self) -> "Lists":
+        """The same order, a group's first text alone."""
+        score_QK = np.where(again(self.group_QK), np.float32(-np.inf), self.score_QK)
+        order_QK = np.argsort(score_QK == -np.inf, axis=1, kind="stable")
+        return replace(self, score_QK=score_QK)._taken(order_QK).head(score_QK.shape[1])
+
     def _nearest_first(self) -> "Lists":
         return self._taken(np.argsort(np.negative(self.score_QK), axis=1, kind="stable"))
 
@@ -63,7 +71,7 @@ class Lists:
         return Lists(*(np.take_along_axis(part, order_QK, axis=1) for part in vars(self).values()))
 
 
-def _again(group_QK: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def again(group_QK: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Whether a group stands farther to the left already."""
     order_QK = np.argsort(group_QK, axis=1, kind="stable")
     sorted_QK = np.take_along_axis(group_QK, order_QK, axis=1)
@@ -188,3 +196,33 @@ def listed(
     row_QK = np.where(there_QK, row_QK, 0)
     number = lambda column_N: np.where(there_QK, column_N[row_QK], np.uint64(0))
     return Lists(np.where(there_QK, score_QK, np.float32(-np.inf)), number(text_N), number(group_N))
+
+
+def centres(text_ND: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Centres of cells, [C, D]: k-means from a fixed start, four times the root of the number of texts."""
+    import faiss
+
+    count = int(4 * np.sqrt(len(text_ND)))
+    means = faiss.Kmeans(text_ND.shape[1], count, niter=10, spherical=True, seed=1, max_points_per_centroid=64)
+    means.train(text_ND)
+    return np.asarray(means.centroids, np.float32)
+
+
+def by_cells(
+    query_QD: NDArray[np.float32], text_ND: NDArray[np.float32], centre_CD: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """
+    As `exact`, but only texts in the cells nearest to a query are looked at, one in `PROBED`; some are missed.
+
+    Returns:
+        Scores and rows, [Q, k]; -inf and -1 where the cells hold fewer.
+    """
+    import faiss
+
+    ball = faiss.IndexFlatIP(text_ND.shape[1])
+    ball.add(centre_CD)
+    index = faiss.IndexIVFFlat(ball, text_ND.shape[1], len(centre_CD), faiss.METRIC_INNER_PRODUCT)
+    index.nprobe = max(1, len(centre_CD) // PROBED)
+    index.add(text_ND)
+    score_QK, row_QK = index.search(query_QD, min(k, len(text_ND)))
+    return np.where(row_QK >= 0, score_QK, np.float32(-np.inf)), row_QK
