@@ -5,8 +5,8 @@ Mining hard negatives beside `sentence_transformers.util.mine_hard_negatives`, o
 
 Each way runs in a process of its own, whose peak memory is that over what it had with vectors and imports in place. The
 library needs `datasets`, with faiss and without; its model only hands over the ready vectors. Ours is what stage
-`negatives` does with a shard's anchors and all texts, lists and table included. The vectors lie around 2,000 centres, and
-an anchor's answer near it; texts are numbers, so that the library's own handling of them costs it nothing.
+`negatives` does with a shard's anchors and all texts, lists and table included. The vectors lie around 2,000 centres,
+and an anchor's answer near it; texts are numbers, so that the library's own handling of them costs it nothing.
 """
 
 import argparse

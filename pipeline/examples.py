@@ -66,9 +66,8 @@ class Examples:
         choices = [
             {k: v for k, v in one.items() if k != "model"} for one in whole
         ]  # what it wrote has a key of its own
-        asked = {
-            name: value for name in ("most", "kind", "room", "bare", "mined", "whole") if (value := getattr(self, name))
-        }
+        names = ("most", "kind", "room", "bare", "mined", "whole")
+        asked = {name: value for name in names if (value := getattr(self, name))}
         return {"views": self.views, "augment": choices, "tokenizer": self.tokenizer, **asked}
 
     @property

@@ -34,7 +34,7 @@ from pipeline.tables import CENTRES, NEAREST, NEGATIVES, RARITY
 
 NEAREST_VERSION = 1
 NEGATIVES_VERSION = 1
-SPARE = 16  # texts that a list holds beyond those looked at, for the anchor's group and its answers'
+SPARE = 8  # texts that a list holds beyond those looked at, for the anchor's group and its answers'
 MEMBERS = 4  # texts of a group of similar ones that are near an anchor together, about; of a list one is left
 MOST_RIGHT = 16  # members of a group whose scores are asked
 COUNTED_SHARDS = 64  # whose words are counted

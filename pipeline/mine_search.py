@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 CELLS = 1 << 25  # scores held at once: 64 MB rounded, 128 MB whole
-FOLD = 32  # neighbouring scores whose largest is looked at first
+NEAR = 1 << 20  # numbers of vectors that are scored together: 4 MB, which stay in the cache
+FOLD = 8  # layers of scores, of which the highest are looked at first
 BESIDE = 16  # more than asked for are scored without rounding
 HALF = 2.0**-8  # what rounding to bfloat16, twice, may take off a number, as a share
 CELL_TEXTS = 10_000  # fewer are searched exactly in any case
+MERGED = 4_096  # lists merged at once
 PROBED = 16  # of so many cells one is searched
 WHOLE = 2.0**-22  # the same of float32, for each number of a vector
 
@@ -44,13 +46,22 @@ class Lists:
 
     def merged(self, other: "Lists", k: int) -> "Lists":
         """The `k` nearest of both: as if both had been searched at once, where each holds `k` or all."""
+        parts = [self._part(at)._merged(other._part(at), k) for at in range(0, len(self.score_QK), MERGED)]
+        parts = parts or [self]
+        return Lists(*(np.concatenate(column) for column in zip(*(vars(part).values() for part in parts), strict=True)))
+
+    def _merged(self, other: "Lists", k: int) -> "Lists":
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         both = Lists(*(np.concatenate(parts, axis=1) for parts in pairs))
-        both = both._taken(np.argsort(both.text_QK, axis=1, kind="stable"))._nearest_first()
+        if self.score_QK.shape[1] and other.score_QK.shape[1]:
+            both = both._taken(np.argsort(both.text_QK, axis=1, kind="stable"))._nearest_first()
         again_QK = again(both.group_QK) & (both.score_QK > -np.inf)
         if again_QK.any():
             both = replace(both, score_QK=np.where(again_QK, np.float32(-np.inf), both.score_QK))._nearest_first()
         return both.head(k)
+
+    def _part(self, at: int) -> "Lists":
+        return Lists(*(part[at : at + MERGED] for part in vars(self).values()))
 
     def head(self, k: int) -> "Lists":
         """The first `k` of each list; what fills has no number."""
@@ -143,7 +154,7 @@ class _Rounded:
         """
         half_BD = query_BD.bfloat16()
         look_BN = half_BD @ self.half_ND.T
-        m = min(2 * k + BESIDE, look_BN.shape[1])
+        m = min(k + k // 4 + BESIDE, look_BN.shape[1])
         look_BM, row_BM = top(look_BN, m)
         score_BK, row_BK = _scored(query_BD, self.text_ND, row_BM, k)
         if m == look_BN.shape[1]:
@@ -165,7 +176,7 @@ def _scored(query_BD: Tensor, text_ND: Tensor, row_BM: Tensor, k: int) -> tuple[
     """Of some rows of each query the `k` best; each pair scored by itself, so that a score is the same in any block."""
     row_BM = row_BM.sort(dim=1).values
     score_BM = torch.empty(row_BM.shape)
-    step = max(1, CELLS // max(1, row_BM.shape[1] * text_ND.shape[1]))
+    step = max(1, NEAR // max(1, row_BM.shape[1] * text_ND.shape[1]))
     for at in range(0, len(query_BD), step):
         found_BMD = text_ND[row_BM[at : at + step]]
         score_BM[at : at + step] = torch.bmm(found_BMD, query_BD[at : at + step, :, None])[:, :, 0]
@@ -174,18 +185,22 @@ def _scored(query_BD: Tensor, text_ND: Tensor, row_BM: Tensor, k: int) -> tuple[
 
 
 def top(score_BN: Tensor, m: int) -> tuple[Tensor, Tensor]:
-    """The `m` highest scores and their columns, [B, m]: found among the folds whose largest scores are the highest."""
-    folds = score_BN.shape[1] // FOLD
-    if folds < 2 * m:
+    """
+    The `m` highest scores and their columns, [B, m], highest first.
+
+    Columns are laid in `FOLD` layers; what is among the highest lies at a place whose highest is.
+    """
+    places = score_BN.shape[1] // FOLD
+    if places < 2 * m:
         value_BM, column_BM = score_BN.topk(m, dim=1)
         return value_BM, column_BM
-    folded_BGF = score_BN[:, : folds * FOLD].unflatten(1, (folds, FOLD))
-    fold_BM = folded_BGF.amax(dim=2).topk(m, dim=1).indices
-    inside_BM = (fold_BM[:, :, None] * FOLD + torch.arange(FOLD)).flatten(1)
-    rest_R = torch.arange(folds * FOLD, score_BN.shape[1]).expand(len(score_BN), -1)
-    column_BC = torch.cat([inside_BM, rest_R], dim=1)
-    value_BM, place_BM = score_BN.gather(1, column_BC).topk(m, dim=1)
-    return value_BM, column_BC.gather(1, place_BM)
+    highest_BG = score_BN[:, : places * FOLD].unflatten(1, (FOLD, places)).amax(dim=1)
+    place_BM = highest_BG.topk(m, dim=1, sorted=False).indices
+    layered_BC = (place_BM[:, None, :] + torch.arange(FOLD)[:, None] * places).flatten(1)
+    rest_R = torch.arange(places * FOLD, score_BN.shape[1]).expand(len(score_BN), -1)
+    column_BC = torch.cat([layered_BC, rest_R], dim=1)
+    value_BM, at_BM = score_BN.gather(1, column_BC).topk(m, dim=1)
+    return value_BM, column_BC.gather(1, at_BM)
 
 
 def listed(

@@ -46,9 +46,9 @@ def test_a_row_is_believed_only_where_rounding_cannot_have_hidden_a_nearer_text(
     assert spread.top(torch.from_numpy(vectors(6, 2000)[:20]), 1)[2].all()
 
 
-def test_the_highest_of_folded_scores_are_those_of_a_whole_sort():
+def test_the_highest_of_layered_scores_are_those_of_a_whole_sort():
     score_BN = torch.from_numpy(np.random.default_rng(7).standard_normal((6, 32 * 90 + 7)).astype(np.float32))
-    score_BN[:, -1] = 9.0  # in the rest behind the last fold
+    score_BN[:, -1] = 9.0  # in the rest behind the last layer
     value_BM, column_BM = top(score_BN, 11)
     assert torch.equal(value_BM, score_BN.sort(dim=1, descending=True).values[:, :11])
     assert torch.equal(score_BN.gather(1, column_BM), value_BM)
