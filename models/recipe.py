@@ -270,6 +270,38 @@ class Guide(Part):
     sample: int = Field(4_000, ge=1, description="rows of batches by which they are estimated, about")
 
 
+class Negatives(Part):
+    """Hard negatives from the whole corpus: who finds them, and which of them an anchor gets."""
+
+    miner: Choice = Field(Choice(kind="bm25"), description="`bm25`, `dense`, `same-document` or `random`")
+    count: int = Field(1, ge=1, le=64, description="of an anchor")
+    first: int = Field(0, ge=0, description="so many of the nearest are left out, counted behind the score rules")
+    last: int = Field(50, ge=1, description="how many of the nearest are looked at")
+    choose: Literal["top", "sample"] = Field("top", description="the nearest that the rules leave, or drawn from these")
+    absolute_margin: float | None = Field(None, description="below the right answer's score by so much at least")
+    relative_margin: float | None = Field(
+        None, ge=0, description="the same as a share of that score: .05 leaves out what has more than 95 % of it"
+    )
+    floor: float | None = Field(None, description="lowest score")
+    ceiling: float | None = Field(None, description="highest score")
+    short: Literal["fewer", "drop", "random"] = Field(
+        "fewer",
+        description="an anchor with too few: keeps those it has, leaves training, or is filled up by drawn texts",
+    )
+    judge: str = Field("", description="folder of a cross-encoder, whose scores the rules then look at; empty: none")
+    exact: int = Field(1_000_000, ge=0, description="texts up to which the search is exact; beyond, cells are searched")
+    seed: int = Field(0, ge=0, description="of what is drawn")
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.first + self.count > self.last:
+            raise ValueError(
+                f"negatives.first {self.first} and count {self.count} reach beyond last, {self.last}; set "
+                f"negatives.last to at least {self.first + self.count}"
+            )
+        return self
+
+
 class Readout(Part):
     """What a text's vector is after training: the towers' vectors, one behind the other."""
 
@@ -317,6 +349,7 @@ class Recipe(Part):
     training: Training = Training()
     teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
     guide: Guide | None = Field(None, description="who tells what may be right without being marked so; none: nobody")
+    negatives: Negatives | None = Field(None, description="hard negatives from the whole corpus; none: no one mines")
     watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)
