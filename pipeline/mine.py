@@ -7,7 +7,7 @@ recipe chooses from the lists, and whom groups bar, is decided anew each time, w
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,6 +24,7 @@ from pipeline.cluster import Progress, silent
 from pipeline.embed import listed, matrix, vectors
 from pipeline.gathered import gathered
 from pipeline.manifest import Manifest, Stage, run
+from pipeline.merged import among
 from pipeline.mine_choice import chosen, may_be_right
 from pipeline.mine_search import Lists, again, centres
 from pipeline.mine_search import listed as as_lists
@@ -41,6 +42,8 @@ COUNTED_SHARDS = 64  # whose words are counted
 DRAWN_SHARDS = 16  # that a shard's random texts are drawn from
 SEARCHED = "searched"  # notes of what was searched
 
+Same = Callable[[NDArray[np.uint64]], NDArray[np.uint64]]
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -57,6 +60,35 @@ class Corpus:
         """Of all that is read of a shard."""
         read = (self.sentences, self.pairs, self.vectors)
         return digest([pieces[number].key for pieces in read if number in pieces])
+
+
+@dataclass(frozen=True)
+class Barred:
+    """
+    What says which texts may be right, and which may not be read.
+
+    Args:
+        held_out: groups of held-out texts, which never become negatives.
+        kin: table `kin`, where documents are groups.
+        joined: table `joined`, where groups have classes.
+        left_out: table `left_out`, of groups that are not trained on.
+    """
+
+    held_out: Piece
+    kin: Piece | None = None
+    joined: Piece | None = None
+    left_out: Piece | None = None
+
+    def classes(self, store: Store) -> Same:
+        """What gives numbers of texts that of their classes, in which alone they are compared."""
+        kin = store.read(self.kin) if self.kin else None
+        known = groups.Known(pl.Series(dtype=pl.UInt64), store.read(self.joined) if self.joined else None)
+        plain = lambda number: pl.Series(groups.classes(number, kin), dtype=pl.UInt64)
+        return lambda number: known.classes(plain(number)).to_numpy()
+
+    def groups(self, store: Store) -> pl.Series:
+        """Groups that never become negatives."""
+        return pl.concat(store.read(piece)["group"] for piece in (self.held_out, self.left_out) if piece)
 
 
 def check(recipe: Recipe) -> None:
@@ -100,8 +132,7 @@ def negatives(
     name: str,
     sentences: Manifest,
     pairs: Manifest,
-    held_out: Piece,
-    kin: Piece | None = None,
+    barred: Barred,
     progress: Progress = silent,
 ) -> Manifest:
     """
@@ -109,8 +140,6 @@ def negatives(
 
     Args:
         name: of the corpus, by which words are counted once.
-        held_out: groups of held-out texts, which never become negatives.
-        kin: table `kin`, where documents are groups.
     """
     rules = recipe.negatives
     assert rules
@@ -118,10 +147,8 @@ def negatives(
     corpus = _corpus(store, recipe, rules, choice, name, sentences, pairs, progress)
     lists = nearest(store, corpus, choice, rules, progress)
     what = rules.model_dump(exclude={"miner", "exact"}) | {"kind": choice.kind, "judge": judge.key(rules.judge)}
-    stage = Stage(
-        "negatives", NEGATIVES_VERSION, partial(make_negatives, corpus, rules, choice.kind, held_out, kin), what
-    )
-    more = (held_out.key, *([kin.key] if kin else ()))
+    stage = Stage("negatives", NEGATIVES_VERSION, partial(make_negatives, corpus, rules, choice.kind, barred), what)
+    more = tuple(piece.key for piece in vars(barred).values() if piece)
     numbers = digest({number: corpus.key(number) for number in corpus.sentences})
     items = {n: ((piece.key, str(n), numbers, *more), (n, piece)) for n, piece in lists.pieces.items()}
     return run(store, stage, items, progress)
@@ -363,8 +390,7 @@ def make_negatives(
     corpus: Corpus,
     rules: Negatives,
     why: str,
-    held_out: Piece,
-    kin: Piece | None,
+    tables: Barred,
     store: Store,
     key: str,
     item: tuple[int, Piece],
@@ -372,8 +398,7 @@ def make_negatives(
     """Worker's part of stage `negatives`: one shard."""
     started, (number, piece) = time.time(), item
     frame, anchors = store.read(piece), asked(store, corpus, number)
-    same = partial(groups.classes, kin=store.read(kin) if kin else None)
-    held = store.read(held_out)["group"]
+    same, held = tables.classes(store), tables.groups(store)
     lists, right_Q = _lists(frame, rules.last + SPARE), frame["right"].to_numpy()
     barred = lambda found: _barred(store, corpus, anchors, found, held, same)
     barred_QK = barred(lists)
@@ -392,7 +417,7 @@ def make_negatives(
     return store.write(NEGATIVES, key, rows, started=started, inputs=(piece.key,), counts=counts)
 
 
-def _barred(store: Store, corpus: Corpus, anchors: Anchors, lists: Lists, held: pl.Series, same: Any) -> Flags:
+def _barred(store: Store, corpus: Corpus, anchors: Anchors, lists: Lists, held: pl.Series, same: Same) -> Flags:
     """Listed texts that could be right, of a group that the list has already, or that say what a held-out text does."""
     flat = lists.group_QK.ravel()
     group_QK = same(flat).reshape(lists.group_QK.shape)
@@ -403,7 +428,7 @@ def _barred(store: Store, corpus: Corpus, anchors: Anchors, lists: Lists, held: 
             texts = pl.Series(lists.text_QK.ravel()[there])
             flat = flat.copy()
             flat[there] = gathered(store, corpus.sentences, "group", texts).to_numpy()
-    repeats = pl.Series(flat, dtype=pl.UInt64).is_in(held.implode()).to_numpy()
+    repeats = among(pl.Series(flat, dtype=pl.UInt64), held).to_numpy()
     return barred_QK | repeats.reshape(barred_QK.shape)
 
 

@@ -142,8 +142,8 @@ class Road:
         """Hard negatives of all anchors, for a recipe that has them mined."""
         from pipeline import mine  # torch
 
-        held_out, kin = batches.held_out(self.store, sentences.pieces), self._kin(sentences)
-        return mine.negatives(self.store, self.recipe, self.corpus_name, sentences, pairs, held_out, kin, progress)
+        barred = mine.Barred(batches.held_out(self.store, sentences.pieces), self._kin(sentences))
+        return mine.negatives(self.store, self.recipe, self.corpus_name, sentences, pairs, barred, progress)
 
     def _kin(self, sentences: Manifest) -> Piece | None:
         """Groups that share a text, where documents are groups."""

@@ -23,7 +23,7 @@ from pipeline.miners import MINERS
 from pipeline.pairs import PAIRINGS
 from pipeline.run import build
 from pipeline.store import Store
-from pipeline.tables import CANDIDATE, FILLER, PAIRS, SENTENCES, TOKENS, VECTORS
+from pipeline.tables import CANDIDATE, FILLER, JOINED, LEFT_OUT, PAIRS, SENTENCES, TOKENS, VECTORS
 
 RULES = Negatives(count=2, last=6)
 
@@ -74,7 +74,7 @@ def stories(number, count):
     return [corpora.story(1000 * number + at, 2) for at in range(count)]
 
 
-def mined(store, tables, rules=RULES, kind="dense", options=None, pairs="pairs", secret=None):
+def mined(store, tables, rules=RULES, kind="dense", options=None, pairs="pairs", **more):
     """Tables `nearest` and `negatives` by shard number, made in this process."""
     choice = Choice(kind=kind, options=options or {})
     corpus = mine.Corpus(pairs, tables.sentences, tables.pairs)
@@ -84,12 +84,12 @@ def mined(store, tables, rules=RULES, kind="dense", options=None, pairs="pairs",
         choice = Choice(kind=kind, options={"k1": 1.2, "b": 0.75, "refresh": 0})
         manifest = mine.Manifest("sentences", "", tables.sentences)
         corpus = mine.Corpus(pairs, tables.sentences, tables.pairs, {}, mine._rarity(store, "trees", choice, manifest))
-    secret, lists, chosen = held_out(store, tables.sentences), {}, {}
     kin = kindred(store, tables.sentences) if pairs == "groups" else None
+    barred, lists, chosen = mine.Barred(held_out(store, tables.sentences), kin, **more), {}, {}
     for number in tables.sentences:
         name = f"{kind}{number}-{len(store.names('nearest/'))}-{len(store.names('negatives/'))}"
         lists[number] = mine.make_nearest(corpus, choice, rules, f"how-{kind}", store, name, number)
-        chosen[number] = mine.make_negatives(corpus, rules, kind, secret, kin, store, name, (number, lists[number]))
+        chosen[number] = mine.make_negatives(corpus, rules, kind, barred, store, name, (number, lists[number]))
     return SimpleNamespace(lists=lists, negatives=chosen, corpus=corpus)
 
 
@@ -183,6 +183,31 @@ def test_no_negative_is_of_its_anchor_s_group_or_an_answer_s_or_held_out(tmp_pat
             assert len({known[text]["group"] for text in candidates}) == len(candidates) <= 3
             times += len(candidates)
     assert times > 20 or kind == "same-document"
+
+
+def test_none_is_of_a_class_with_its_anchor_or_an_answer_or_left_out(tmp_path):
+    store = Store.at(tmp_path)
+    tables = made_up(store, {n: stories(n, 12) for n in range(2)})
+    whole = texts(store, tables)
+    group = whole["group"].unique().sort()
+    joined = pl.DataFrame({"group": group, "joined": group.gather((pl.int_range(len(group), eager=True) // 4) * 4)})
+    reason = pl.Series("reason", ["boilerplate"] * len(group[::5]))
+    more = {
+        "joined": store.write(JOINED, "j", joined, started=0.0),
+        "left_out": store.write(LEFT_OUT, "l", pl.DataFrame([group[::5], reason]), started=0.0),
+    }
+    found = mined(store, tables, Negatives(count=3, last=20), **more)
+    number_of, out = dict(joined.iter_rows()), set(group[::5])
+    group_of, times = dict(whole.select("text_number", "group").iter_rows()), 0
+    for number, piece in found.negatives.items():
+        pairs = store.read(tables.pairs[number])
+        for anchor, candidates in by_anchor(store, piece).items():
+            right = [anchor, *pairs.filter(pl.col("anchor") == anchor)["positive"].to_list()]
+            barred = {number_of[group_of[(number << 32) + row]] for row in right}
+            there = [group_of[text] for text in candidates]
+            assert not out & set(there) and not barred & {number_of[one] for one in there}
+            times += len(there)
+    assert times > 20
 
 
 def test_a_grown_corpus_searches_only_what_is_new_and_finds_what_a_whole_search_finds(tmp_path, monkeypatch):
