@@ -103,6 +103,7 @@ def negatives(
     held_out: Piece,
     kin: Piece | None = None,
     progress: Progress = silent,
+    joined: Piece | None = None,
 ) -> Manifest:
     """
     Table `negatives` of all shards, for a recipe that has negatives.
@@ -111,6 +112,7 @@ def negatives(
         name: of the corpus, by which words are counted once.
         held_out: groups of held-out texts, which never become negatives.
         kin: table `kin`, where documents are groups.
+        joined: table `joined`; None: each group is a class of its own.
     """
     rules = recipe.negatives
     assert rules
@@ -119,9 +121,9 @@ def negatives(
     lists = nearest(store, corpus, choice, rules, progress)
     what = rules.model_dump(exclude={"miner", "exact"}) | {"kind": choice.kind, "judge": judge.key(rules.judge)}
     stage = Stage(
-        "negatives", NEGATIVES_VERSION, partial(make_negatives, corpus, rules, choice.kind, held_out, kin), what
+        "negatives", NEGATIVES_VERSION, partial(make_negatives, corpus, rules, choice.kind, held_out, kin, joined), what
     )
-    more = (held_out.key, *([kin.key] if kin else ()))
+    more = (held_out.key, *(piece.key for piece in (kin, joined) if piece))
     numbers = digest({number: corpus.key(number) for number in corpus.sentences})
     items = {n: ((piece.key, str(n), numbers, *more), (n, piece)) for n, piece in lists.pieces.items()}
     return run(store, stage, items, progress)
@@ -365,6 +367,7 @@ def make_negatives(
     why: str,
     held_out: Piece,
     kin: Piece | None,
+    joined: Piece | None,
     store: Store,
     key: str,
     item: tuple[int, Piece],
@@ -372,8 +375,9 @@ def make_negatives(
     """Worker's part of stage `negatives`: one shard."""
     started, (number, piece) = time.time(), item
     frame, anchors = store.read(piece), asked(store, corpus, number)
-    same = partial(groups.classes, kin=store.read(kin) if kin else None)
-    held = store.read(held_out)["group"]
+    held, apart = store.read(held_out)["group"], store.read(kin) if kin else None
+    known = groups.Known(held, store.read(joined) if joined else None)
+    same = lambda number_N: known.classes(pl.Series(groups.classes(number_N, apart), dtype=pl.UInt64)).to_numpy()
     lists, right_Q = _lists(frame, rules.last + SPARE), frame["right"].to_numpy()
     barred = lambda found: _barred(store, corpus, anchors, found, held, same)
     barred_QK = barred(lists)

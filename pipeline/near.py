@@ -112,6 +112,12 @@ def _mixed(least_NBW: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return (found_NB >> np.uint64(32)).astype(np.uint32)
 
 
+def found(store: Store, sentences: Manifest, size: int, threshold: float, progress: Progress = silent) -> Piece:
+    """Table `alike` of a corpus: sketches of new shards, then all candidates compared. A second call only reads."""
+    made = sketches(store, sentences.pieces, size, threshold, progress)
+    return alike(store, sentences.pieces, size, threshold, made)
+
+
 def make_sketches(store: Store, key: str, sentences: Piece, size: int, threshold: float) -> Piece:
     """Worker's part: the sketch of one shard."""
     started = time.time()
