@@ -121,7 +121,10 @@ def negatives(
     lists = nearest(store, corpus, choice, rules, progress)
     what = rules.model_dump(exclude={"miner", "exact"}) | {"kind": choice.kind, "judge": judge.key(rules.judge)}
     stage = Stage(
-        "negatives", NEGATIVES_VERSION, partial(make_negatives, corpus, rules, choice.kind, held_out, kin, joined), what
+        "negatives",
+        NEGATIVES_VERSION,
+        partial(make_negatives, corpus, rules, choice.kind, held_out, kin, joined=joined),
+        what,
     )
     more = (held_out.key, *(piece.key for piece in (kin, joined) if piece))
     numbers = digest({number: corpus.key(number) for number in corpus.sentences})
@@ -367,10 +370,10 @@ def make_negatives(
     why: str,
     held_out: Piece,
     kin: Piece | None,
-    joined: Piece | None,
     store: Store,
     key: str,
     item: tuple[int, Piece],
+    joined: Piece | None = None,
 ) -> Piece:
     """Worker's part of stage `negatives`: one shard."""
     started, (number, piece) = time.time(), item
