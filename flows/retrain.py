@@ -17,7 +17,7 @@ from prefect.utilities.annotations import opaque
 
 from flows.order import Order, check, given_digest
 from flows.progress import watched
-from flows.summary import Filed, Guided, summary
+from flows.summary import Filed, Guided, Repeats, summary
 from pipeline import contrasts, counted, embed, ngrams, records, register, scoring
 from pipeline.augment import PARAPHRASE
 from pipeline.batches import Source
@@ -89,13 +89,13 @@ def _walk(order: Order) -> dict[str, Any]:
         vocabulary = make_vocabulary(road, sentences)
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
-        negatives = make_negatives(road, sentences, pairs) if road.recipe.negatives else empty("negatives")
+        joined = make_joined(road, sentences, pairs) if road.recipe.dedup else None
+        negatives = make_negatives(road, sentences, pairs, joined) if road.recipe.negatives else empty("negatives")
         taught = make_teacher(road, sentences) if road.recipe.teacher else None
         guided = make_guide(road, sentences) if road.recipe.guide and road.recipe.guide.mask else None
         augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
-        source = road.source(
-            sentences, tokens, pairs, taught, augmented, guided, negatives if road.recipe.negatives else None
-        )
+        mined = negatives if road.recipe.negatives else None
+        source = road.source(sentences, tokens, pairs, taught, augmented, guided, mined, joined)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
@@ -107,7 +107,8 @@ def _walk(order: Order) -> dict[str, Any]:
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
     tables = [documents, sentences, tokens, pairs, negatives, augmented, batches]
-    result = summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told))
+    known = Repeats(joined)
+    result = summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told), known)
     _remember(road, result)
     return result
 
@@ -164,10 +165,17 @@ def make_pairs(road: Road, sentences: Manifest) -> Manifest:
 
 
 @stage
-def make_negatives(road: Road, sentences: Manifest, pairs: Manifest) -> Manifest:
+def make_joined(road: Road, sentences: Manifest, pairs: Manifest) -> Manifest | None:
+    """Find which texts are never told apart."""
+    with watched("joined") as progress:
+        return road.joined(sentences, pairs, progress)
+
+
+@stage
+def make_negatives(road: Road, sentences: Manifest, pairs: Manifest, joined: Manifest | None) -> Manifest:
     """Mine hard negatives."""
     with watched("negatives") as progress:
-        return road.negatives(sentences, pairs, progress)
+        return road.negatives(sentences, pairs, progress, joined)
 
 
 @stage

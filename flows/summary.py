@@ -64,6 +64,24 @@ class Guided:
         return [*before, batches, *([self.contrasts] if self.contrasts else [])]
 
 
+@dataclass(frozen=True)
+class Repeats:
+    """What a recipe's `dedup` found; None: it was not asked, or there is no such thing."""
+
+    joined: Manifest | None = None
+
+    def stages(self) -> list[Manifest]:
+        """Those of the data stages that there are."""
+        return [table for table in (self.joined,) if table]
+
+    def classes(self) -> dict[str, int] | None:
+        """Classes of texts that are never told apart, in plain JSON types."""
+        if self.joined is None:
+            return None
+        names = ("classes", "texts", "largest", "crowded")
+        return {name: self.joined.count(name) for name in names}
+
+
 def summary(
     order: Order,
     tables: Sequence[Manifest],
@@ -73,6 +91,7 @@ def summary(
     filed: Filed,
     teacher: Manifest | None = None,
     guided: Guided = Guided(),
+    repeats: Repeats = Repeats(),
 ) -> dict[str, Any]:
     """
     All figures of a run, in plain JSON types.
@@ -81,10 +100,12 @@ def summary(
         tables: documents, sentences, tokens, pairs, negatives, augmented, batches.
         teacher: vectors by the model that was learned from, if there is one.
         guided: what a guide was asked, if there is one.
+        repeats: what texts that repeat others were found to be, if it was asked.
     """
     road, (documents, _, tokens, *_) = order.road, tables
     taught = [replace(teacher, name="teacher")] if teacher else []
-    stages: list[Any] = [*tables[:-1], *taught, *guided.stages(tables[-1]), trained, vectors, scores, filed]
+    found = [*tables[:4], *repeats.stages(), *tables[4:-1]]
+    stages: list[Any] = [*found, *taught, *guided.stages(tables[-1]), trained, vectors, scores, filed]
     return {
         "recipe": road.recipe.name,
         "corpus": road.uri,
@@ -99,6 +120,7 @@ def summary(
         "dropped": drops(tables),
         "quarantine": quarantine(road.store, documents),
         "false_negatives": estimate(road.store, road.recipe, guided.contrasts) if guided.contrasts else None,
+        "classes": repeats.classes(),
         "training": dict(trained.training),
         "notes": [*trained.training.get("notes", ()), *scores.notes],
     }

@@ -302,6 +302,23 @@ class Negatives(Part):
         return self
 
 
+class Dedup(Part):
+    """Texts that repeat others: which are never told apart, and which stay out of training."""
+
+    near: float = Field(
+        0.0, ge=0, le=1, description="least share of runs of characters that near repeats have in common; 0: exact only"
+    )
+    shingle: int = Field(5, ge=1, le=64, description="characters of such a run")
+    positives: bool = Field(
+        True, description="texts that answer the same text are of one class, through any number of steps"
+    )
+    partners: int = Field(100, ge=1, description="a text in more pairs than that joins nobody")
+    decontaminate: bool = Field(True, description="texts of the files that the recipe is evaluated on stay out")
+    boilerplate: int = Field(0, ge=0, description="a line that stands in at least so many documents stays out; 0: none")
+    boilerplate_share: float = Field(0.0, ge=0, le=1, description="and in at least this share of all documents")
+    repeats: Literal["keep", "drop"] = Field("keep", description="`drop`: of equal texts the first one stays")
+
+
 class Readout(Part):
     """What a text's vector is after training: the towers' vectors, one behind the other."""
 
@@ -350,6 +367,7 @@ class Recipe(Part):
     teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
     guide: Guide | None = Field(None, description="who tells what may be right without being marked so; none: nobody")
     negatives: Negatives | None = Field(None, description="hard negatives from the whole corpus; none: no one mines")
+    dedup: Dedup | None = Field(None, description="what is done about texts that repeat others; none: nothing")
     watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)

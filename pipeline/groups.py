@@ -111,11 +111,15 @@ def kindred(store: Store, sentences: Mapping[int, Piece]) -> Piece:
 
 def _shared(store: Store, sentences: Mapping[int, Piece]) -> pl.DataFrame:
     """Texts that stand in more than one document, and those documents."""
-    pieces = merged.small(store, TEXTS, KIN_VERSION, sentences, shard_texts)
     found = [TEXTS.empty()]
-    for rows in merged.ranges(store, pieces, "group"):
+    for rows in merged.ranges(store, standing(store, sentences), "group"):
         found.append(rows.select("group", "document").filter(pl.col("group").is_duplicated()))
     return pl.concat(found)
+
+
+def standing(store: Store, sentences: Mapping[int, Piece]) -> Mapping[int, Piece]:
+    """Table `texts` of each shard."""
+    return merged.small(store, TEXTS, KIN_VERSION, sentences, shard_texts)
 
 
 def shard_texts(store: Store, key: str, sentences: Piece) -> Piece:

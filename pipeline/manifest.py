@@ -124,6 +124,16 @@ def run(
     return table
 
 
+def one_piece(store: Store, name: str, make: Callable[[], Piece | None]) -> Manifest | None:
+    """A table of one piece for all shards, with what making it took; None where there is none."""
+    started, before = time.time(), set(store.names(f"{name}/"))
+    piece = make()
+    if piece is None:
+        return None
+    cached = f"{name}/{piece.key}.json" in before
+    return Manifest(name, piece.key, {0: piece}, time.time() - started, cached=cached, new=int(not cached))
+
+
 def _jobs(
     items: Mapping[int, tuple[tuple[str, ...], Any]], keys: Mapping[int, str], missing: Sequence[int]
 ) -> list[Job]:

@@ -12,19 +12,17 @@ Source: Broder 1997 (min-wise digests); Leskovec, Rajaraman and Ullman, Mining o
 import time
 from collections.abc import Mapping
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from rensa import RMinHash
-from scipy.sparse import csr_array
 
 from pipeline.cluster import Progress, silent
 from pipeline.corpus import normal
 from pipeline.gathered import IN_SHARD
 from pipeline.manifest import Manifest, Stage, run
+from pipeline.ragged import GOLDEN, offsets, spread
 from pipeline.store import Piece, Store, piece_key
 from pipeline.tables import ALIKE, Column, Table
 
@@ -34,8 +32,9 @@ DRAWS = 128  # min-wise digests of a text
 FOUND = 0.99  # least probability that two texts as alike as the threshold are candidates
 SEED = 1
 WINDOW = 4  # texts after it, in a band, with which one is compared; and the band's first
-ROWS = 20_000  # texts that are sketched at once
-PAIRS = 20_000  # candidates that are compared at once
+ROWS = 1_000  # texts that are sketched at once: their digests stay in the processor's cache
+PAIRS = 10_000  # candidates that are compared at once
+DIGEST = np.uint64(44)  # bits of a piece's digest that are compared; the others number texts or pairs
 U32, U64 = pl.UInt32(), pl.UInt64()
 
 
@@ -75,33 +74,47 @@ def pieces(texts: pl.Series, size: int) -> tuple[NDArray[np.uint64], NDArray[np.
         The digests, one text behind the other, and where each text's begin and the last one's end.
     """
     forms = normal(texts).fill_null("")
-    code_T = np.frombuffer("".join(forms.to_list()).encode("utf-32-le"), dtype=np.uint32).astype(np.uint64)
     length_N = forms.str.len_chars().to_numpy().astype(np.int64)
+    whole = "".join(forms.str.pad_end(size, "\0").to_list())
+    code_T = np.frombuffer(whole.encode("utf-32-le"), dtype=np.uint32)
     count_N = np.maximum(length_N - size + 1, 1)
     offset_N = np.concatenate([[0], np.cumsum(count_N)])
-    at_P = np.arange(offset_N[-1]) + np.repeat(np.concatenate([[0], np.cumsum(length_N)[:-1]]) - offset_N[:-1], count_N)
-    end_P = np.repeat(np.cumsum(length_N), count_N)
-    found_P = np.zeros(len(at_P), dtype=np.uint64)
-    padded_T = np.concatenate([code_T, np.zeros(size, dtype=np.uint64)])
-    for step in range(size):
-        code_P = np.where(at_P + step < end_P, padded_T[np.minimum(at_P + step, len(code_T))] + np.uint64(1), 0)
-        found_P = (found_P ^ code_P) * np.uint64(0x9E3779B97F4A7C15)
-        found_P ^= found_P >> np.uint64(29)
-    return found_P, offset_N
+    length_N = np.maximum(length_N, size)
+    found_T = np.zeros(max(0, len(code_T) - size + 1), dtype=np.uint64)
+    for step in range(size):  # of all runs, also those across two texts; texts' own ones are then picked
+        found_T ^= code_T[step : step + len(found_T)]
+        found_T *= GOLDEN
+        found_T ^= found_T >> np.uint64(29)
+    return found_T[spread(np.cumsum(length_N) - length_N, count_N)], offset_N
 
 
 def sketch(texts: pl.Series, size: int, threshold: float) -> NDArray[np.uint32]:
     """A digest of each band of each text, [N, bands]."""
     count, width = bands(threshold)
-    parts = []
+    found_NB = np.zeros((len(texts), count), dtype=np.uint32)
     for start in range(0, len(texts), ROWS):
         found_P, offset_N = pieces(texts[start : start + ROWS], size)
-        matrix = RMinHash.digest_matrix_from_flat_token_hashes(
-            found_P, offset_N.astype(np.uint64), num_perm=count * width, seed=SEED
-        )
-        flat = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint32, (len(offset_N) - 1) * count * width)
-        parts.append(_mixed(flat.reshape(-1, count, width)))
-    return np.concatenate(parts) if parts else np.zeros((0, count), np.uint32)
+        least_DN = least((found_P >> np.uint64(32)).astype(np.uint32), offset_N, count * width)
+        found_NB[start : start + ROWS] = _mixed(least_DN.T.reshape(-1, count, width))
+    return found_NB
+
+
+def least(digest_P: NDArray[np.uint32], offset_N: NDArray[np.int64], draws: int) -> NDArray[np.uint32]:
+    """
+    The least digest of each text in so many orders, [draws, N]: of two texts they are equal with the probability that
+    is the share of their digests that both have.
+
+    Args:
+        digest_P, offset_N: digests, one text behind the other, and where each text's begin and the last one's end.
+    """
+    draw = np.random.default_rng(SEED)
+    times_D, plus_D = draw.integers(0, 1 << 32, size=(2, draws), dtype=np.uint32)
+    found_DN, made_P = np.empty((draws, len(offset_N) - 1), np.uint32), np.empty_like(digest_P)
+    for number in range(draws):
+        np.multiply(digest_P, times_D[number] | np.uint32(1), out=made_P)
+        np.add(made_P, plus_D[number], out=made_P)
+        np.minimum.reduceat(made_P, offset_N[:-1], out=found_DN[number])
+    return found_DN
 
 
 def _mixed(least_NBW: NDArray[np.uint32]) -> NDArray[np.uint32]:
@@ -110,6 +123,12 @@ def _mixed(least_NBW: NDArray[np.uint32]) -> NDArray[np.uint32]:
         found_NB = (found_NB ^ least_NBW[:, :, at]) * np.uint64(0x9E3779B97F4A7C15)
         found_NB ^= found_NB >> np.uint64(32)
     return (found_NB >> np.uint64(32)).astype(np.uint32)
+
+
+def found(store: Store, sentences: Manifest, size: int, threshold: float, progress: Progress = silent) -> Piece:
+    """Table `alike` of a corpus: sketches of new shards, then all candidates compared. A second call only reads."""
+    made = sketches(store, sentences.pieces, size, threshold, progress)
+    return alike(store, sentences.pieces, size, threshold, made)
 
 
 def make_sketches(store: Store, key: str, sentences: Piece, size: int, threshold: float) -> Piece:
@@ -215,21 +234,26 @@ def shares(
     found = np.zeros(len(one_P))
     for start in range(0, len(one_P), PAIRS):
         one, other = one_P[start : start + PAIRS], other_P[start : start + PAIRS]
-        some, where = np.unique(np.concatenate([one, other]), return_inverse=True)
-        held = _sets(texts.gather(some), size)
-        left, right = held[where[: len(one)]], held[where[len(one) :]]
-        both = np.asarray(left.multiply(right).sum(axis=1)).ravel()
-        either = np.diff(left.indptr) + np.diff(right.indptr) - both
-        found[start : start + PAIRS] = both / either
+        some, place = np.unique(np.concatenate([one, other]), return_inverse=True)
+        held, first_N = _sets(texts.gather(some), size)
+        count_N = np.diff(first_N)
+        left, right = place[: len(one)], place[len(one) :]
+        numbered = lambda at, held=held, first_N=first_N, count_N=count_N: (
+            held[spread(first_N[at], count_N[at])]
+            | np.repeat(np.arange(len(at), dtype=np.uint64) << DIGEST, count_N[at])
+        )
+        all_of = np.sort(np.concatenate([numbered(left), numbered(right)]))
+        twice = all_of[1:][all_of[1:] == all_of[:-1]] >> DIGEST
+        both = np.bincount(twice.astype(np.int64), minlength=len(one))
+        found[start : start + PAIRS] = both / (count_N[left] + count_N[right] - both)
     return found
 
 
-def _sets(texts: pl.Series, size: int) -> Any:
-    """Each text's pieces as a row of ones."""
+def _sets(texts: pl.Series, size: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    """Each text's pieces, once each, by 44 bits of their digests, one text behind the other; and where they begin."""
     found_P, offset_N = pieces(texts, size)
-    row_P = np.repeat(np.arange(len(texts)), np.diff(offset_N))
-    known, column_P = np.unique(found_P, return_inverse=True)
-    held = csr_array((np.ones(len(found_P), np.int32), (row_P, column_P)), shape=(len(texts), len(known)))
-    held.sum_duplicates()
-    held.data[:] = 1
-    return held
+    row_P = np.repeat(np.arange(len(texts), dtype=np.uint64) << DIGEST, np.diff(offset_N))
+    key = np.sort(row_P | found_P >> (np.uint64(64) - DIGEST))
+    key = key[np.concatenate([[True], key[1:] != key[:-1]])] if len(key) else key
+    row = (key >> DIGEST).astype(np.int64)
+    return key & ((np.uint64(1) << DIGEST) - np.uint64(1)), offsets(np.bincount(row, minlength=len(texts)))

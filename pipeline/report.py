@@ -47,6 +47,7 @@ MEASURES = {  # what verdicts are of; decimals
     "accuracy_over_words": ("accuracy", 2),
 }
 CONTRASTED = {"none": "nothing", "groups": "same group", "guide": "same group, and by the guide"}
+LARGE = 10  # a class of more than one text in so many is told
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -57,7 +58,7 @@ def scoreboard(result: Mapping[str, Any]) -> Group:
     Args:
         result: what `--json` prints; a part that is missing or empty is left out.
     """
-    sections = (_head, _stages, _drops, _false_negatives, _training, _scores, _where)
+    sections = (_head, _stages, _drops, _classes, _false_negatives, _training, _scores, _where)
     return Group(*(part for section in sections for part in section(result)))
 
 
@@ -103,6 +104,20 @@ def _drops(result: Mapping[str, Any]) -> Iterable[RenderableType]:
     if files:
         more = f" and {len(files) - 1} more beside it" if len(files) > 1 else ""
         yield _line(f'all rows set aside: polars.read_parquet("{files[0]}"){more}', "")
+
+
+def _classes(result: Mapping[str, Any]) -> Iterable[RenderableType]:
+    """Texts that are never told apart; one class of very many leaves the loss little to tell apart."""
+    told = result.get("classes") or {}
+    if not told:
+        return
+    told_apart = f"{told['texts']:,} texts are of {told['classes']:,} classes, the largest of {told['largest']:,}"
+    yield from _section("Never told apart", Text(told_apart))
+    if told["crowded"]:
+        yield _line(f"{told['crowded']:,} texts are in more pairs than dedup.partners, and join nobody")
+    sentences = (result.get("read") or {}).get("sentences") or 0
+    if told["largest"] > sentences / LARGE > 0:
+        yield _line("the largest class is a large part of the corpus: lower dedup.partners, or raise dedup.near")
 
 
 def _false_negatives(result: Mapping[str, Any]) -> Iterable[RenderableType]:

@@ -12,9 +12,9 @@ import polars as pl
 from models import recipe as recipes
 from models.parts import bind, complete
 from models.recipe import Recipe, digest
-from pipeline import batches, corpus, examples, forgetting, groups, merged, rows, vocabulary, word_vectors
+from pipeline import batches, corpus, examples, forgetting, groups, joining, merged, rows, vocabulary, word_vectors
 from pipeline.cluster import Progress, silent
-from pipeline.manifest import Manifest, Stage, run
+from pipeline.manifest import Manifest, Stage, one_piece, run
 from pipeline.pairs import PAIRINGS, PAIRS_VERSION, READS
 from pipeline.sources import Shard, SourceError, read, shards
 from pipeline.store import Piece, Store, piece_key
@@ -124,6 +124,11 @@ class Road:
         stage = Stage("pairs", PAIRS_VERSION, make_pairs, choice.model_dump())
         return replace(run(self.store, stage, items, progress), gone=sentences.gone)
 
+    def joined(self, sentences: Manifest, pairs: Manifest, progress: Progress = silent) -> Manifest | None:
+        """Classes of texts that are never told apart; None where the recipe joins nothing."""
+        make = partial(joining.joined, self.store, self.recipe, sentences, pairs, progress)
+        return one_piece(self.store, "joined", make)
+
     def teacher(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
         """Vectors of all sentences by the recipe's teacher, which it has."""
         from pipeline import teacher  # torch, which data workers do without
@@ -138,11 +143,14 @@ class Road:
         assert self.recipe.guide
         return teacher.vectors(self.store, self.recipe.guide.model, sentences, progress)
 
-    def negatives(self, sentences: Manifest, pairs: Manifest, progress: Progress = silent) -> Manifest:
-        """Hard negatives of all anchors, for a recipe that has them mined."""
+    def negatives(
+        self, sentences: Manifest, pairs: Manifest, progress: Progress = silent, joined: Manifest | None = None
+    ) -> Manifest:
+        """Hard negatives of all anchors, for a recipe that has them mined; none of a class that an anchor is of."""
         from pipeline import mine  # torch
 
-        barred = mine.Barred(batches.held_out(self.store, sentences.pieces), self._kin(sentences))
+        joins = joined.pieces[0] if joined else None
+        barred = mine.Barred(batches.held_out(self.store, sentences.pieces), self._kin(sentences), joins)
         return mine.negatives(self.store, self.recipe, self.corpus_name, sentences, pairs, barred, progress)
 
     def _kin(self, sentences: Manifest) -> Piece | None:
@@ -164,6 +172,7 @@ class Road:
         augmented: Manifest | None = None,
         guide: Manifest | None = None,
         negatives: Manifest | None = None,
+        joined: Manifest | None = None,
     ) -> batches.Source:
         """
         What batches are made of.
@@ -188,6 +197,7 @@ class Road:
             taught,
             others,
             guide=guide.pieces if guide else None,
+            joined=joined.pieces[0] if joined else None,
             negatives=negatives.pieces if negatives else None,
         )
 

@@ -241,10 +241,19 @@ ALIKE = Table(
     sort=("one", "other"),
 )
 
+ANSWERED = Table(
+    "answered",
+    {
+        "one": Column(U64, "the lesser group of two texts of a shard of which one is a right answer of the other"),
+        "other": Column(U64, "the greater one"),
+    },
+    sort=("one", "other"),
+)
+
 JOINED = Table(
     "joined",
     {
-        "group": Column(U64, "a text's group, as in sentences; where documents are groups, a document's number too"),
+        "group": Column(U64, "a text's group, as in sentences; where documents are groups, a document's number in kin"),
         "joined": Column(U64, "the number that all of its class have in batches: the least of their groups"),
     },
     sort=("group",),
