@@ -270,6 +270,23 @@ class Guide(Part):
     sample: int = Field(4_000, ge=1, description="rows of batches by which they are estimated, about")
 
 
+class Dedup(Part):
+    """What is done about texts that repeat each other, or what evaluations read."""
+
+    near: float = Field(
+        0.0, ge=0, le=1, description="least share of runs of characters in common (Jaccard) of near repeats; 0: none"
+    )
+    shingle: int = Field(5, ge=1, description="characters of a run")
+    positives: bool = Field(True, description="texts that answer the same text are of one class")
+    partners: int = Field(100, ge=1, description="a text in more pairs than that joins nobody")
+    decontaminate: bool = Field(
+        True, description="texts of evaluation files are not trained on; with `near`, near repeats of what is held out"
+    )
+    boilerplate: int = Field(0, ge=0, description="a sentence in at least so many documents is not trained on; 0: none")
+    boilerplate_share: float = Field(0.0, ge=0, le=1, description="and in at least this share of all documents")
+    repeats: Literal["keep", "drop"] = Field("keep", description="drop: of equal texts the first alone is trained on")
+
+
 class Readout(Part):
     """What a text's vector is after training: the towers' vectors, one behind the other."""
 
@@ -316,6 +333,7 @@ class Recipe(Part):
     terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
     teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
+    dedup: Dedup | None = Field(None, description="repeats, and what stays out of training; none: nothing is done")
     guide: Guide | None = Field(None, description="who tells what may be right without being marked so; none: nobody")
     watch: Watch = Watch()
     readout: Readout = Readout()

@@ -27,6 +27,8 @@ STAGES = {  # the version, and the functions that make the stage's output
     "augmented": ("pipeline.paraphrases.AUGMENTED_VERSION", ["pipeline.paraphrases.make_augmented"]),
     "kin": ("pipeline.groups.KIN_VERSION", ["pipeline.groups.kindred"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
+    "occurrences": ("pipeline.occurrences.OCCURRENCES_VERSION", ["pipeline.occurrences.shard_occurrences"]),
+    "left_out": ("pipeline.leaving.LEFT_OUT_VERSION", ["pipeline.leaving._found"]),
     "batches": ("pipeline.batches.BATCHES_VERSION", ["pipeline.batches.epoch"]),
     "contrasts": ("pipeline.contrasts.CONTRASTS_VERSION", ["pipeline.contrasts.contrasts"]),
     "counts": ("pipeline.ngrams.COUNTS_VERSION", ["pipeline.ngrams.make_counts"]),
