@@ -14,7 +14,7 @@ from models.folder import WEIGHTS
 from models.pretrained import LEARNED, MissingModelError, check_weights, local
 from models.recipe import Recipe, RecipeError, digest, file_digest, load
 from models.resolving import resolve
-from pipeline import evaluate, examples, leaving, paraphrases, register, teacher, word_vectors
+from pipeline import evaluate, examples, leaving, mine, paraphrases, register, teacher, word_vectors
 from pipeline.road import Road
 from pipeline.store import Store, StoreError
 
@@ -88,6 +88,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     leaving.check(plan)
     word_vectors.check(plan)
     teacher.check(plan)
+    mine.check(plan)
     paraphrases.check(plan)
     given_digest(plan)
     return plan

@@ -89,10 +89,13 @@ def _walk(order: Order) -> dict[str, Any]:
         vocabulary = make_vocabulary(road, sentences)
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
+        negatives = make_negatives(road, sentences, pairs) if road.recipe.negatives else empty("negatives")
         taught = make_teacher(road, sentences) if road.recipe.teacher else None
         guided = make_guide(road, sentences) if road.recipe.guide and road.recipe.guide.mask else None
         augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
-        source = road.source(sentences, tokens, pairs, taught, augmented, guided)
+        source = road.source(
+            sentences, tokens, pairs, taught, augmented, guided, negatives if road.recipe.negatives else None
+        )
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
@@ -103,7 +106,7 @@ def _walk(order: Order) -> dict[str, Any]:
         vectors = make_vectors(road, trained, sentences)
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
-    tables = [documents, sentences, tokens, pairs, empty("negatives"), augmented, batches]
+    tables = [documents, sentences, tokens, pairs, negatives, augmented, batches]
     result = summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told))
     _remember(road, result)
     return result
@@ -158,6 +161,13 @@ def make_pairs(road: Road, sentences: Manifest) -> Manifest:
     """Find which sentences belong together."""
     with watched("pairs") as progress:
         return road.pairs(sentences, progress)
+
+
+@stage
+def make_negatives(road: Road, sentences: Manifest, pairs: Manifest) -> Manifest:
+    """Mine hard negatives."""
+    with watched("negatives") as progress:
+        return road.negatives(sentences, pairs, progress)
 
 
 @stage

@@ -19,6 +19,8 @@ UNASKED = {  # of questions, pairs, groups and targets, by their counts in batch
     "wrong_is_right": "wrong answers that say the same as a right one",
     "wrong_beyond_most": "wrong answers beyond pairs.most: each epoch draws others",
     "equal_pairs": "pairs of texts that say the same",
+    "negatives_missing": "mined negatives that are missing: fillers stand there",
+    "negatives_too_few": "examples with too few mined negatives",
     "groups_of_one": "groups of one text",
     "groups_of_one_text": "groups of texts that all say the same",
     "targets_cut": "texts to generate, cut where the encoder has no room behind what they answer",

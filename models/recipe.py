@@ -270,21 +270,53 @@ class Guide(Part):
     sample: int = Field(4_000, ge=1, description="rows of batches by which they are estimated, about")
 
 
+class Negatives(Part):
+    """Hard negatives from the whole corpus: who finds them, and which of them an anchor gets."""
+
+    miner: Choice = Field(Choice(kind="bm25"), description="`bm25`, `dense`, `same-document` or `random`")
+    count: int = Field(1, ge=1, le=64, description="of an anchor")
+    first: int = Field(0, ge=0, description="so many of the nearest are left out, counted behind the score rules")
+    last: int = Field(50, ge=1, description="how many of the nearest are looked at")
+    choose: Literal["top", "sample"] = Field("top", description="the nearest that the rules leave, or drawn from these")
+    absolute_margin: float | None = Field(None, description="below the right answer's score by so much at least")
+    relative_margin: float | None = Field(
+        None, ge=0, description="the same as a share of that score: .05 leaves out what has more than 95 % of it"
+    )
+    floor: float | None = Field(None, description="lowest score")
+    ceiling: float | None = Field(None, description="highest score")
+    short: Literal["fewer", "drop", "random"] = Field(
+        "fewer",
+        description="an anchor with too few: keeps those it has, leaves training, or is filled up by drawn texts",
+    )
+    judge: str = Field("", description="folder of a cross-encoder, whose scores the rules then look at; empty: none")
+    exact: int = Field(1_000_000, ge=0, description="texts up to which the search is exact; beyond, cells are searched")
+    seed: int = Field(0, ge=0, description="of what is drawn")
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.first + self.count > self.last:
+            raise ValueError(
+                f"negatives.first {self.first} and count {self.count} reach beyond last, {self.last}; set "
+                f"negatives.last to at least {self.first + self.count}"
+            )
+        return self
+
+
 class Dedup(Part):
-    """What is done about texts that repeat each other, or what evaluations read."""
+    """Texts that repeat others: which are never told apart, and which stay out of training."""
 
     near: float = Field(
-        0.0, ge=0, le=1, description="least share of runs of characters in common (Jaccard) of near repeats; 0: none"
+        0.0, ge=0, le=1, description="least share of runs of characters that near repeats have in common; 0: exact only"
     )
-    shingle: int = Field(5, ge=1, description="characters of a run")
-    positives: bool = Field(True, description="texts that answer the same text are of one class")
+    shingle: int = Field(5, ge=1, le=64, description="characters of such a run")
+    positives: bool = Field(
+        True, description="texts that answer the same text are of one class, through any number of steps"
+    )
     partners: int = Field(100, ge=1, description="a text in more pairs than that joins nobody")
-    decontaminate: bool = Field(
-        True, description="texts of evaluation files are not trained on; with `near`, near repeats of what is held out"
-    )
-    boilerplate: int = Field(0, ge=0, description="a sentence in at least so many documents is not trained on; 0: none")
+    decontaminate: bool = Field(True, description="texts of the files that the recipe is evaluated on stay out")
+    boilerplate: int = Field(0, ge=0, description="a line that stands in at least so many documents stays out; 0: none")
     boilerplate_share: float = Field(0.0, ge=0, le=1, description="and in at least this share of all documents")
-    repeats: Literal["keep", "drop"] = Field("keep", description="drop: of equal texts the first alone is trained on")
+    repeats: Literal["keep", "drop"] = Field("keep", description="`drop`: of equal texts the first one stays")
 
 
 class Readout(Part):
@@ -333,8 +365,9 @@ class Recipe(Part):
     terms: tuple[Term, ...] = Field((), description="at least one, but for an encoder that counts")
     training: Training = Training()
     teacher: Teacher | None = Field(None, description="whose geometry is learned; none: nobody's")
-    dedup: Dedup | None = Field(None, description="repeats, and what stays out of training; none: nothing is done")
     guide: Guide | None = Field(None, description="who tells what may be right without being marked so; none: nobody")
+    negatives: Negatives | None = Field(None, description="hard negatives from the whole corpus; none: no one mines")
+    dedup: Dedup | None = Field(None, description="what is done about texts that repeat others; none: nothing")
     watch: Watch = Watch()
     readout: Readout = Readout()
     evaluation: tuple[Choice, ...] = (Choice(kind="neighbours"),)

@@ -123,9 +123,9 @@ class Transformer(Encoder):
             id_LT: vocabulary numbers without special words; whatever stands behind a text's end is not read.
             length_L: int64 number of tokens of each text.
             shared: not used.
-            view_L: which view each row is; None: all the first. A single view is that of all rows.
+            view_L: which view each row is; None: all the first. Rows beyond the last view are encoded as that one.
         """
-        view_L = torch.zeros_like(length_L) if view_L is None or len(self.views) == 1 else view_L.long()
+        view_L = torch.zeros_like(length_L) if view_L is None else view_L.long().clamp(max=len(self.views) - 1)
         return self._vectors(id_LT, length_L, view_L, self.pooling, use_head=True, denoise=True)
 
     def readout(self, id_LT: Tensor, length_L: Tensor) -> Tensor:

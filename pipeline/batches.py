@@ -29,7 +29,7 @@ from pyarrow import fs
 
 from models.recipe import Batches
 from models.trouble import MendableError
-from pipeline import apart, examples, merged, questions
+from pipeline import apart, examples, merged, mined, questions
 from pipeline.cluster import scratch
 from pipeline.examples import Examples
 from pipeline.gathered import gathered
@@ -44,6 +44,7 @@ GROUP_ROWS = 6_000  # rows of a row group, about: groups of 64 rows cost 10 time
 LEFT_OUT = {  # by what is counted
     "repeats_of_held_out": "sentences stay out because they repeat held-out ones",
     "equal_pairs": "pairs stay out because both texts say the same",
+    "negatives_too_few": "examples have too few mined negatives",
     "groups_of_one": "groups have one text",
     "groups_of_one_text": "groups have texts that all say the same",
 }
@@ -72,6 +73,7 @@ class Source:
     guide: Mapping[int, Piece] | None = None  # as `teacher`, by the model that says what may be right
     joined: Piece | None = None  # classes of groups, no two of which are each other's wrong answers
     left_out: Piece | None = None  # groups that are never trained on
+    negatives: Mapping[int, Piece] | None = None  # for each shard number its anchors' mined negatives
 
     def keys(self) -> tuple[str, ...]:
         """Every piece that is read, with its shard's number."""
@@ -79,8 +81,9 @@ class Source:
         taught = (f"{n}:{piece.key}" for n, piece in sorted((self.teacher or {}).items()))
         said = (f"{n}:{piece.key}" for n, piece in sorted((self.others or {}).items()))
         guided = (f"guide:{n}:{piece.key}" for n, piece in sorted((self.guide or {}).items()))
+        mined = (f"negatives:{n}:{piece.key}" for n, piece in sorted((self.negatives or {}).items()))
         small = (f"{name}:{piece.key}" for name in ("joined", "left_out") if (piece := getattr(self, name)))
-        more = (*([self.kin.key] if self.kin else ()), *taught, *said, *guided, *small)
+        more = (*([self.kin.key] if self.kin else ()), *taught, *said, *guided, *small, *mined)
         return (*(f"{n}:{s.key}:{t.key}:{p.key}" for n, s, t, p in rows), self.held_out.key, *more)
 
     def known(self, store: Store) -> Known:
@@ -136,10 +139,10 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
     if found:
         return _far_enough(found, source.ahead)
     views, answer = source.examples.views if source.examples else 0, answered
-    asks = bool(source.examples and source.examples.most)
-    if views and not asks:
-        examples.check_rows(settings.rows, views)
-        answer = partial(examples.answered, views=views)
+    asks = bool(source.examples and source.examples.asks)
+    if source.examples and not asks:
+        examples.check_rows(settings.rows, source.examples.size)
+        answer = partial(examples.answered, views=views, mined=source.examples.mined > 0)
     drawn: list[pl.DataFrame] = []
     with (
         store.part("batches", key, inputs=source.keys()) as part,
@@ -157,7 +160,7 @@ def epoch(store: Store, settings: Batches, seed: int, number: int, source: Sourc
                 rows = apart.apart(rows, settings.rows) if source.ahead else rows
                 left = _pack(rows, settings.rows, answer, writer)
             _finish(left, settings.rows, answer, writer)
-            _check(writer, len(left), settings.rows, views, counts)
+            _check(writer, len(left), settings.rows, views, counts, source.examples.size if source.examples else 1)
         part.rows, part.counts = writer.batches * settings.rows, {**counts, **writer.counts}
         part.group_rows, part.group_multiple = writer.group_batches * settings.rows, settings.rows
         part.facts = {"batches": writer.batches, "batch_rows": settings.rows, "group_batches": writer.group_batches}
@@ -206,7 +209,7 @@ def _write_questions(
         writer.write(batches)
 
 
-def _check(writer: "_Writer", left: int, rows: int, views: int, counts: Mapping[str, int]) -> None:
+def _check(writer: "_Writer", left: int, rows: int, views: int, counts: Mapping[str, int], size: int) -> None:
     if writer.batches == 0:
         remedy = f"set batches.rows to at most {left}, or give" if left > 1 else "give"
         out = "".join(f"; {times} {why}" for name, why in LEFT_OUT.items() if (times := counts.get(name)))
@@ -221,8 +224,8 @@ def _check(writer: "_Writer", left: int, rows: int, views: int, counts: Mapping[
             )
         noun = NOUNS[views]
         raise BatchesError(
-            f"the corpus gives {left} training rows = {left // views} {noun}, a batch has {rows} rows = "
-            f"{rows // views} {noun}: {remedy} more text{out}"
+            f"the corpus gives {left} training rows = {left // size} {noun}, a batch has {rows} rows = "
+            f"{rows // size} {noun}: {remedy} more text{out}"
         )
     if writer.counts["anchors"] == 0 and views == 0:
         raise BatchesError(
@@ -273,11 +276,12 @@ def _scattered(
 
 def _most_rows(source: Source) -> int:
     """Rows of an epoch, if none were held out; of questions, whose right answers count twice, about."""
-    if source.examples is not None and source.examples.most:
-        return sum(piece.rows for pieces in (source.sentences, source.pairs) for piece in pieces.values())
+    if source.examples is not None and source.examples.asks:
+        parts = (source.sentences, source.pairs, source.negatives or {})
+        return sum(piece.rows for pieces in parts for piece in pieces.values())
     paired = source.examples is not None and source.examples.views > 1
     pieces = source.pairs if paired else source.sentences
-    return sum(piece.rows for piece in pieces.values()) * (source.examples.views if source.examples else 1)
+    return sum(piece.rows for piece in pieces.values()) * (source.examples.size if source.examples else 1)
 
 
 def _shard(
@@ -320,15 +324,20 @@ def _rows(
         counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
         return runs
     pairs = store.read(source.pairs[shard])
-    if source.examples.most:
+    kin = store.read(source.kin) if source.kin else None
+    found = None
+    if source.negatives:
+        found = mined.rows(store, source.negatives[shard], source.sentences, source.tokens, kin)
+    if source.examples.asks:
         labels = store.read(source.sentences[shard], ["label"])
         sentences = sentences.with_columns(labels["label"])
-        rows, dropped = questions.shard_rows(source.examples.most, sentences, tokens, pairs, groups, entropy)
+        whole = source.examples.mined if source.examples.whole else 0
+        most = source.examples.most
+        rows, dropped = questions.shard_rows(most, sentences, tokens, pairs, groups, entropy, found, whole)
     else:
-        kin = store.read(source.kin) if source.kin else None
         others = store.read(source.others[shard]) if source.others else None
         rows, dropped = examples.shard_rows(
-            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, others
+            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, others, found
         )
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times

@@ -14,10 +14,11 @@ from pipeline import groups, targets
 from pipeline.augment import AUGMENTATIONS, PARAPHRASE, reads_words
 from pipeline.lexicon import MASKS, Lexicon
 from pipeline.merged import among
+from pipeline.mined import beside, having
 from pipeline.noise import wants_mask
 from pipeline.pairs import PAIRINGS, VIEWS
 from pipeline.store import Store
-from pipeline.tables import BATCHES, BOTH, CANDIDATE
+from pipeline.tables import BATCHES, BOTH, CANDIDATE, FILLER
 
 DIFFERING = ("pairs", "groups")  # kinds of pairs whose two texts do not say the same
 DRAWS_GROUPS = 1 << 16  # not 0, which ends a seed without a trace, and above any view
@@ -32,9 +33,12 @@ class Examples:
         views: rows of an example.
         augment: a completed choice for each view; empty: tokens stay as they are.
         tokenizer: name of the tokenizer in the store; empty where no augmentation reads it.
-        most: wrong answers of a question at most, which make examples of unlike sizes; 0: no questions.
+        most: wrong answers of a question at most, which make examples of unlike sizes.
         kind: `pairs` or `groups`, whose two texts have to differ; empty: any other.
         room: most tokens of a row and what it is to generate; 0: nothing is generated.
+        bare: whether examples are questions without wrong answers of their own.
+        mined: hard negatives that are mined for an anchor at most; 0: nobody mines.
+        whole: an example with fewer of them is left out.
     """
 
     views: int
@@ -43,6 +47,19 @@ class Examples:
     most: int = 0
     kind: str = ""
     room: int = 0
+    bare: bool = False
+    mined: int = 0
+    whole: bool = False
+
+    @property
+    def asks(self) -> bool:
+        """Whether examples are questions with their answers."""
+        return self.bare or self.most > 0
+
+    @property
+    def size(self) -> int:
+        """Rows of an example that has all its hard negatives; of questions there is no one size."""
+        return self.views + self.mined
 
     def record(self) -> dict[str, Any]:
         """For keys: all that decides rows."""
@@ -50,7 +67,8 @@ class Examples:
         choices = [
             {k: v for k, v in one.items() if k != "model"} for one in whole
         ]  # what it wrote has a key of its own
-        asked = {name: value for name in ("most", "kind", "room") if (value := getattr(self, name))}
+        names = ("most", "kind", "room", "bare", "mined", "whole")
+        asked = {name: value for name in names if (value := getattr(self, name))}
         return {"views": self.views, "augment": choices, "tokenizer": self.tokenizer, **asked}
 
     @property
@@ -83,9 +101,17 @@ def planned(recipe: Recipe) -> Examples | None:
     if kind == "qa":
         if augmented:
             raise RecipeError('augment is for examples of a fixed size, not for pairs.kind "qa"; leave it out')
-        return Examples(views, most=pairs.options["most"])
-    check_rows(recipe.batches.rows, views)
-    return Examples(views, augmented, kind=kind if kind in DIFFERING else "")
+        most = pairs.options["most"]
+        return Examples(views, most=most, bare=not most, **_mined(recipe))
+    made_of = Examples(views, augmented, kind=kind if kind in DIFFERING else "", **_mined(recipe))
+    check_rows(recipe.batches.rows, made_of.size)
+    return made_of
+
+
+def _mined(recipe: Recipe) -> dict[str, Any]:
+    """What examples have to know of mined negatives."""
+    rules = recipe.negatives
+    return {"mined": rules.count, "whole": rules.short == "drop"} if rules else {}
 
 
 def completed(recipe: Recipe, tokenizer: Callable[[], tuple[str, str]]) -> Examples | None:
@@ -156,18 +182,26 @@ def _check_views(recipe: Recipe, kind: str, views: int) -> None:
         _check_ahead(recipe, kind, views, number)
         if term.candidates is None:
             continue
-        if term.candidates.kind == "own" and kind != "qa":
+        if term.candidates.kind == "own" and kind != "qa" and not recipe.negatives:
             raise RecipeError(
                 f'terms.{number}.candidates.kind is "own", but of pairs.kind "{kind}" no text has wrong answers of its '
-                'own; use pairs.kind = "qa", or candidates.kind = "batch"'
+                'own; use pairs.kind = "qa", candidates.kind = "batch", or mine them with [negatives]'
             )
         if term.candidates.kind == "other-view" and views < 2:
             raise RecipeError(
                 f'terms.{number}.candidates.kind is "other-view", but pairs.kind "{kind}" has no second view; use '
                 'pairs.kind = "single", "pairs" or "triples", or candidates.kind = "batch"'
             )
-        if term.candidates.options.get("hard") and views < 3:
-            raise RecipeError(f'terms.{number}.candidates.hard wants pairs.kind = "triples", not "{kind}"')
+        if term.candidates.options.get("hard") and views < 3 and not recipe.negatives:
+            raise RecipeError(
+                f'terms.{number}.candidates.hard wants pairs.kind = "triples", not "{kind}", or mined [negatives]'
+            )
+    reads = [t.candidates for t in recipe.terms if t.candidates and t.candidates.kind in ("batch", "own", "other-view")]
+    if recipe.negatives and not any(one.kind != "other-view" or one.options.get("hard") for one in reads):
+        raise RecipeError(
+            "negatives are mined, but no term has them among its candidates; give one candidates.hard = true, or "
+            'candidates.kind = "batch" or "own"'
+        )
 
 
 def _check_ahead(recipe: Recipe, kind: str, views: int, number: int) -> None:
@@ -203,6 +237,7 @@ def shard_rows(
     entropy: tuple[int, int, int],
     kin: pl.DataFrame | None = None,
     others: pl.DataFrame | None = None,
+    mined: pl.DataFrame | None = None,
 ) -> tuple[pl.DataFrame, Mapping[str, int]]:
     """
     A shard's examples, each of which is a run of its own; one with a text that repeats a held-out one is left out.
@@ -216,12 +251,16 @@ def shard_rows(
         entropy: seed, epoch and number of the shard, on which alone augmentation and what is drawn of groups depend.
         kin: table `kin`, where documents are groups.
         others: table `augmented`, where an augmentation reads it.
+        mined: the anchors' mined negatives, as `mined.rows` gives them; they stand behind an example's views.
     Returns:
-        One row a view, in order: text, tokens, group, view and run, perhaps target; and how many training sentences
-        stand in no example, or in one that is left out; how many pairs, groups and targets were left out or cut.
+        One row a view, in order: text, tokens, group, view and run, perhaps target, found and is_filler; and how many
+        training sentences stand in no example, or in one that is left out; how many pairs, groups and targets were left
+        out or cut.
     """
     views, shard = examples.views, entropy[-1]
     member_EV, counts = _members(examples, sentences, pairs, held_out, entropy)
+    if mined is not None and examples.whole:
+        member_EV, counts["negatives_too_few"] = having(member_EV, mined, examples.mined)
     row_B = member_EV.ravel()
     made = _augmented(store, examples, tokens["tokens"], member_EV, entropy, others)
     more: dict[str, pl.Series] = {}
@@ -239,6 +278,9 @@ def shard_rows(
             **more,
         }
     )
+    if mined is None:
+        return rows, counts
+    rows, counts["negatives_missing"] = beside(rows, member_EV[:, 0], mined, views, examples.mined)
     return rows, counts
 
 
@@ -313,13 +355,14 @@ def _lexicon(store: Store, name: str) -> Lexicon:
     return Lexicon.of(str(store.get(name)))
 
 
-def answered(rows: pl.DataFrame, size: int, *, views: int) -> pl.DataFrame:
+def answered(rows: pl.DataFrame, size: int, *, views: int, mined: bool = False) -> pl.DataFrame:
     """
     Rows in batches of `size`: an example's first two rows answer each other, its third is the first one's negative.
 
     Args:
         rows: whole examples; columns text, tokens, group, view.
-        size: a multiple of `views`.
+        size: a multiple of an example's rows.
+        mined: whether mined negatives follow; these are the first row's too, as many as `found` says.
     Returns:
         Table `batches`.
     """
@@ -330,7 +373,11 @@ def answered(rows: pl.DataFrame, size: int, *, views: int) -> pl.DataFrame:
         *(pl.when(pl.col("view") == view).then(value) for view, value in enumerate(lists)), nothing
     )
     columns = {"answers": by_view(at(first + 1), at(first)) if views > 1 else nothing}
-    if views > 2:
+    if mined:
+        own = pl.int_ranges(first + 2, first + views + pl.col("found"), dtype=pl.UInt16)
+        columns["hard"] = pl.when(pl.col("view") == 0).then(own).otherwise(nothing)
+    elif views > 2:
         columns["hard"] = by_view(at(first + 2))
-    side = pl.when(pl.col("view") < 2).then(BOTH).otherwise(CANDIDATE).cast(pl.UInt8)
-    return BATCHES.check(rows.with_columns(side=side, **columns).drop("run", strict=False))
+    side = pl.when(pl.col("view") < 2).then(BOTH).otherwise(CANDIDATE)
+    side = (pl.when("is_filler").then(FILLER).otherwise(side) if mined else side).cast(pl.UInt8)
+    return BATCHES.check(rows.with_columns(side=side, **columns).drop("run", "found", "is_filler", strict=False))

@@ -59,6 +59,14 @@ def numbers(sentences: pl.DataFrame, kin: pl.DataFrame) -> pl.Series:
     return rows.select(pl.coalesce("group", "document").alias("group")).to_series()
 
 
+def classes(number_N: NDArray[np.uint64], kin: pl.DataFrame | None) -> NDArray[np.uint64]:
+    """The same for numbers alone: what mining compares."""
+    if kin is None:
+        return number_N
+    rows = pl.DataFrame({"document": pl.Series(number_N, dtype=pl.UInt64)})
+    return numbers(rows, kin).to_numpy()
+
+
 @dataclass(frozen=True)
 class Known:
     """

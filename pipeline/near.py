@@ -155,7 +155,7 @@ def candidates(store: Store, sketched: Manifest) -> pl.DataFrame:
 
 def _names(store: Store, sketched: Manifest) -> list[str]:
     first = next(iter(sketched.pieces.values()), None)
-    return pl.read_parquet_schema(store.path(first.file)).keys() if first else []
+    return list(pl.read_parquet_schema(store.path(first.file))) if first else []
 
 
 def _band(store: Store, sketched: Manifest, name: str) -> pl.DataFrame:

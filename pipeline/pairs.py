@@ -93,14 +93,14 @@ def triples(sentences: pl.DataFrame) -> pl.DataFrame:
     return PAIRS.check(_examples(sentences, 3))
 
 
-def qa(sentences: pl.DataFrame, *, most: Annotated[int, Field(ge=1)] = 64) -> pl.DataFrame:
+def qa(sentences: pl.DataFrame, *, most: Annotated[int, Field(ge=0)] = 64) -> pl.DataFrame:
     """
     Pair each question with each of its right answers; its wrong ones stand beside, for all of them together.
 
     Args:
         sentences: rows of table `sentences` with `label`, sorted; row numbers are theirs. A text without a label
             begins a question.
-        most: wrong answers of a question in an epoch; of more, each epoch draws others.
+        most: wrong answers of a question in an epoch; of more, each epoch draws others. 0: none but mined ones.
     Returns:
         Table `pairs` with `wrong`; `distance` is 1.
     """

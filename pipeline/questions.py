@@ -26,6 +26,8 @@ def shard_rows(
     pairs: pl.DataFrame,
     held_out: pl.Series,
     entropy: tuple[int, int, int],
+    mined: pl.DataFrame | None = None,
+    whole: int = 0,
 ) -> tuple[pl.DataFrame, Mapping[str, int]]:
     """
     A shard's examples, question by question.
@@ -38,36 +40,64 @@ def shard_rows(
         sentences, tokens, pairs: the shard's, as `pairs.qa` makes the last.
         held_out: groups of held-out texts.
         entropy: seed, epoch and number of the shard, on which alone the sample depends.
+        mined: the questions' mined negatives, as `mined.rows` gives them: wrong answers beside a question's own.
+        whole: a question with fewer mined ones is left out.
     Returns:
         One row for each of an example's: text, tokens, group, view (0 question, 1 right, 2 wrong answer), `at` (its
         number in the example), `rights` and `size` (of the example) and `run` (number of the example); and counts.
     """
     shard = entropy[-1]
     texts = sentences.with_row_index("row").with_columns(repeats=among(sentences["group"], held_out))
-    answers, counts = _answers(texts, pairs)
+    with_mined = mined["anchor"].unique() if mined is not None else pl.Series([], dtype=pl.UInt32)
+    answers, counts = _answers(texts, pairs, most, with_mined)
+    if mined is not None and whole:
+        enough = mined.group_by("anchor").len().filter(pl.col("len") >= whole)["anchor"]
+        has_enough = pl.col("question").is_in(enough.implode())
+        counts["negatives_too_few"] = answers.filter(~has_enough)["question"].n_unique()
+        answers = answers.filter(has_enough)
     answers, counts["wrong_beyond_most"] = _sampled(answers, most, np.random.default_rng([*entropy, 1]))
     asked = answers.filter(pl.col("view") == 1).with_columns(row="question", view=pl.lit(0, pl.UInt8))
-    rows = pl.concat([asked, answers]).sort("question", "view", "row", maintain_order=True)
+    own = pl.concat([asked, answers]).sort("question", "view", "row", maintain_order=True)
+    used = own["row"].n_unique()
+    rows = own.select(
+        "question",
+        "view",
+        text=pl.col("row").cast(pl.UInt64) + (shard << 32),
+        tokens=tokens["tokens"].gather(own["row"]),
+        group=sentences["group"].gather(own["row"]),
+    )
+    rows = rows if mined is None else _with_mined(rows, mined)
     rows = rows.with_columns(
         at=pl.int_range(pl.len(), dtype=pl.UInt32).over("question"),
         rights=(pl.col("view") == 1).sum().over("question").cast(pl.UInt32),
         size=pl.len().over("question").cast(pl.UInt32),
         run=(pl.col("question").rle_id()).cast(pl.UInt32),
     )
-    used = rows["row"].n_unique()
     train = texts.filter(~pl.col("held_out"))
     counts["repeats_of_held_out"] = int(train["repeats"].sum())
     counts["in_no_example"] = len(train) - used - counts["repeats_of_held_out"]
-    return rows.select(
-        text=pl.col("row").cast(pl.UInt64) + (shard << 32),
-        tokens=tokens["tokens"].gather(rows["row"]),
-        group=sentences["group"].gather(rows["row"]),
-        **{name: name for name in ("view", "at", "rights", "size", "run")},
-    ), counts
+    return rows.select("text", "tokens", "group", "view", "at", "rights", "size", "run"), counts
 
 
-def _answers(texts: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Answers of training questions (question, row, view) that have both kinds, and why others are left out."""
+def _with_mined(rows: pl.DataFrame, mined: pl.DataFrame) -> pl.DataFrame:
+    """Mined negatives behind the wrong answers of the questions that are there; what a question has already, once."""
+    question = pl.col("anchor").cast(rows.schema["question"])
+    more = mined.select("text", "tokens", "group", question=question, view=pl.lit(2, pl.UInt8)).select(rows.columns)
+    more = more.join(rows, on="question", how="semi", maintain_order="left")
+    more = more.join(rows, on=["question", "group"], how="anti", maintain_order="left")
+    return pl.concat([rows, more]).sort("question", "view", maintain_order=True)
+
+
+def _answers(
+    texts: pl.DataFrame, pairs: pl.DataFrame, most: int, mined: pl.Series
+) -> tuple[pl.DataFrame, dict[str, int]]:
+    """
+    Answers of training questions (question, row, view) that have both kinds, and why others are left out.
+
+    Args:
+        most: 0: a question needs no wrong answer.
+        mined: questions that have mined ones.
+    """
     known = texts.select("row", "group", pl.col("repeats") | pl.col("held_out"))  # an answer may be left out alone
     wrong = pairs.unique("anchor", maintain_order=True).select("anchor", row="wrong").explode("row", empty_as_null=True)
     each = lambda frame, view: frame.drop_nulls("row").select(question="anchor", row="row", view=pl.lit(view, pl.UInt8))
@@ -86,7 +116,8 @@ def _answers(texts: pl.DataFrame, pairs: pl.DataFrame) -> tuple[pl.DataFrame, di
     }
     # A question without a right answer has no pair, so what is counted as wrong belongs to the others.
     kept = both.filter(~pl.col("is_repeat") & ~pl.col("repeats"))
-    kept = kept.filter(is_right.any().over("question") & (~is_right).any().over("question"))
+    has_wrong = (~is_right).any().over("question") | pl.col("question").is_in(mined.implode())
+    kept = kept.filter(is_right.any().over("question") & (has_wrong if most else pl.lit(True)))
     return kept.select("question", "row", "view"), counts
 
 

@@ -138,6 +138,17 @@ class Road:
         assert self.recipe.guide
         return teacher.vectors(self.store, self.recipe.guide.model, sentences, progress)
 
+    def negatives(self, sentences: Manifest, pairs: Manifest, progress: Progress = silent) -> Manifest:
+        """Hard negatives of all anchors, for a recipe that has them mined."""
+        from pipeline import mine  # torch
+
+        barred = mine.Barred(batches.held_out(self.store, sentences.pieces), self._kin(sentences))
+        return mine.negatives(self.store, self.recipe, self.corpus_name, sentences, pairs, barred, progress)
+
+    def _kin(self, sentences: Manifest) -> Piece | None:
+        """Groups that share a text, where documents are groups."""
+        return groups.kindred(self.store, sentences.pieces) if self.recipe.pairs.kind == "groups" else None
+
     def augmented(self, sentences: Manifest, words: Vocabulary, progress: Progress = silent) -> Manifest:
         """Training sentences in other words, for an augmentation that reads them."""
         from pipeline import paraphrases  # torch
@@ -152,6 +163,7 @@ class Road:
         teacher: Manifest | None = None,
         augmented: Manifest | None = None,
         guide: Manifest | None = None,
+        negatives: Manifest | None = None,
     ) -> batches.Source:
         """
         What batches are made of.
@@ -160,7 +172,7 @@ class Road:
             RecipeError: augmentation or batches do not fit the pairs.
         """
         made_of = examples.completed(self.recipe, lambda: _tokenizer(self.vocabulary(sentences)))
-        kin = groups.kindred(self.store, sentences.pieces) if made_of and made_of.kind == "groups" else None
+        kin = self._kin(sentences)
         taught = teacher.pieces if teacher else None
         others = augmented.pieces if augmented else None
         held_out = batches.held_out(self.store, sentences.pieces)
@@ -176,6 +188,7 @@ class Road:
             taught,
             others,
             guide=guide.pieces if guide else None,
+            negatives=negatives.pieces if negatives else None,
         )
 
     def batches(self, source: batches.Source, epoch: int = 0) -> Manifest:

@@ -124,12 +124,38 @@ PAIRS = Table(
 NEGATIVES = Table(
     "negatives",
     {
-        "anchor": Column(U64, "text"),
-        "candidate": Column(U64, "text"),
-        "score": Column(pl.Float32(), "the miner's"),
-        "why": Column(STRING, "the miner"),
+        "anchor": Column(U32, "row in the shard's sentences"),
+        "candidate": Column(U64, "text, as in batches"),
+        "score": Column(pl.Float32(), "the miner's, or the judge's"),
+        "rank": Column(U32, "among the texts that groups and score rules leave, from 0; drawn ones behind all others"),
+        "why": Column(STRING, "the miner; `random`: drawn because it found too few"),
     },
-    sort=("anchor", "score", "candidate"),
+    sort=("anchor", "rank"),
+)
+
+NEAREST = Table(
+    "nearest",
+    {
+        "anchor": Column(U32, "row in the shard's sentences"),
+        "right": Column(pl.Float32(), "score of its right answer, of several the lowest; NaN: no scores"),
+        "text": Column(pl.List(U64), "texts that the miner found, nearest first"),
+        "group": Column(pl.List(U64), "their groups, each once"),
+        "score": Column(pl.List(pl.Float32()), "the miner's"),
+    },
+    sort=("anchor",),
+)
+
+RARITY = Table(
+    "rarity",
+    {
+        "word": Column(U32, "number that the word is hashed to"),
+        "texts": Column(U32, "how many of the counted texts have it"),
+    },
+    sort=("word",),
+)
+
+CENTRES = Table(
+    "centres", {"vector": Column(pl.List(pl.Float32()), "mean of the vectors of a cell, in the order they were found")}
 )
 
 AUGMENTED = Table(

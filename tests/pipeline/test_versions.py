@@ -25,6 +25,8 @@ STAGES = {  # the version, and the functions that make the stage's output
     "tokens": ("pipeline.vocabulary.TOKENS_VERSION", ["pipeline.road.make_tokens"]),
     "pairs": ("pipeline.pairs.PAIRS_VERSION", ["pipeline.road.make_pairs"]),
     "augmented": ("pipeline.paraphrases.AUGMENTED_VERSION", ["pipeline.paraphrases.make_augmented"]),
+    "nearest": ("pipeline.mine.NEAREST_VERSION", ["pipeline.mine.make_nearest"]),
+    "negatives": ("pipeline.mine.NEGATIVES_VERSION", ["pipeline.mine.make_negatives"]),
     "kin": ("pipeline.groups.KIN_VERSION", ["pipeline.groups.kindred"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
     "occurrences": ("pipeline.occurrences.OCCURRENCES_VERSION", ["pipeline.occurrences.shard_occurrences"]),
