@@ -18,6 +18,7 @@ from pipeline import decontaminated, leaving, near, ngrams, occurrences
 from pipeline.batches import Source, epoch, plan_key
 from pipeline.corpus import group
 from pipeline.examples import Examples
+from pipeline.mine import Barred
 from pipeline.store import Piece, Store
 from pipeline.tables import FILLER, SENTENCES
 
@@ -243,6 +244,15 @@ def test_repeats_stand_in_batches_once_and_the_others_are_counted(store):
     counts = epoch(store, Batches(rows=2, run=2), 0, 0, made).counts
     assert counts["left_out.repeat"] == 3
     assert counts["repeats_of_held_out"] == 4
+
+
+def test_a_repeated_text_may_become_a_negative_and_boilerplate_may_not(store):
+    made = source(store, LINES)
+    piece = leaving.left_out(store, recipe(repeats="drop", boilerplate=4), made.sentences)
+    held_out = [digest(text) for text in ("Subscribe", "Elm", "Ash")]
+    found = Barred(made.held_out, left_out=piece).groups(store)
+    assert sorted(found) == sorted([*held_out, digest("Subscribe")])
+    assert sorted(Barred(made.held_out).groups(store)) == sorted(held_out)
 
 
 def test_repeats_are_counted_into_n_grams_once(store):
