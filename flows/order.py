@@ -14,7 +14,7 @@ from models.folder import WEIGHTS
 from models.pretrained import LEARNED, MissingModelError, check_weights, local
 from models.recipe import Recipe, RecipeError, digest, file_digest, load
 from models.resolving import resolve
-from pipeline import evaluate, examples, mine, paraphrases, register, teacher, word_vectors
+from pipeline import evaluate, examples, leaving, mine, paraphrases, register, teacher, word_vectors
 from pipeline.road import Road
 from pipeline.store import Store, StoreError
 
@@ -85,6 +85,7 @@ def planned(recipe: str, overrides: list[str]) -> Recipe:
     evaluate.check(plan.evaluation)
     evaluate.check(plan.watch.evaluation, "watch.evaluation")
     evaluate.fits(plan)
+    leaving.check(plan)
     word_vectors.check(plan)
     teacher.check(plan)
     mine.check(plan)

@@ -90,12 +90,13 @@ def _walk(order: Order) -> dict[str, Any]:
         tokens = make_tokens(road, sentences, vocabulary)
         pairs = make_pairs(road, sentences)
         joined = make_joined(road, sentences, pairs) if road.recipe.dedup else None
-        negatives = make_negatives(road, sentences, pairs, joined) if road.recipe.negatives else empty("negatives")
+        out = make_left_out(road, sentences) if road.recipe.dedup else None
+        negatives = make_negatives(road, sentences, pairs, joined, out) if road.recipe.negatives else empty("negatives")
         taught = make_teacher(road, sentences) if road.recipe.teacher else None
         guided = make_guide(road, sentences) if road.recipe.guide and road.recipe.guide.mask else None
         augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
         mined = negatives if road.recipe.negatives else None
-        source = road.source(sentences, tokens, pairs, taught, augmented, guided, mined, joined)
+        source = road.source(sentences, tokens, pairs, taught, augmented, guided, mined, joined, out)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)
@@ -107,7 +108,7 @@ def _walk(order: Order) -> dict[str, Any]:
         scores = make_scores(road, trained, sentences, vectors)
     filed = make_registered(order, trained, scores)
     tables = [documents, sentences, tokens, pairs, negatives, augmented, batches]
-    known = Repeats(joined)
+    known = Repeats(joined, out)
     result = summary(order, tables, trained, vectors, scores, filed, taught, Guided(guided, told), known)
     _remember(road, result)
     return result
@@ -172,10 +173,19 @@ def make_joined(road: Road, sentences: Manifest, pairs: Manifest) -> Manifest | 
 
 
 @stage
-def make_negatives(road: Road, sentences: Manifest, pairs: Manifest, joined: Manifest | None) -> Manifest:
+def make_left_out(road: Road, sentences: Manifest) -> Manifest | None:
+    """Find which texts are never trained on."""
+    with watched("left_out") as progress:
+        return road.left_out(sentences, progress)
+
+
+@stage
+def make_negatives(
+    road: Road, sentences: Manifest, pairs: Manifest, joined: Manifest | None, left_out: Manifest | None
+) -> Manifest:
     """Mine hard negatives."""
     with watched("negatives") as progress:
-        return road.negatives(sentences, pairs, progress, joined)
+        return road.negatives(sentences, pairs, progress, joined, left_out)
 
 
 @stage

@@ -69,10 +69,11 @@ class Repeats:
     """What a recipe's `dedup` found; None: it was not asked, or there is no such thing."""
 
     joined: Manifest | None = None
+    left_out: Manifest | None = None
 
     def stages(self) -> list[Manifest]:
         """Those of the data stages that there are."""
-        return [table for table in (self.joined,) if table]
+        return [table for table in (self.joined, self.left_out) if table]
 
     def classes(self) -> dict[str, int] | None:
         """Classes of texts that are never told apart, in plain JSON types."""

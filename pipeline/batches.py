@@ -313,7 +313,7 @@ def _rows(
 ) -> pl.DataFrame:
     shard = entropy[-1]
     sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
-    sentences, out = known.barred(sentences)
+    sentences, out = known.barred(sentences, shard)
     for name, times in out.items():
         counts[name] = counts.get(name, 0) + times
     groups = known.held_out

@@ -2,7 +2,7 @@
 Evaluations by name: a model and held-out sentences to figures, each beside its baselines.
 
 To add one, write a function that returns `Scores` in a file of `pipeline.evaluations` and name it in `EVALUATIONS`;
-where it reads files that the recipe names, say in `GIVEN` how they are read and known.
+where it reads files that the recipe names, say in `GIVEN` how they are read and known, and which texts are in them.
 """
 
 import re
@@ -90,10 +90,14 @@ def given(evaluations: Sequence[Choice]) -> list[str]:
 
 @dataclass(frozen=True)
 class Given:
-    """Files that an evaluation's options name: `read` raises what is wrong with them, `digests` are of their bytes."""
+    """
+    Files that an evaluation's options name: `read` raises what is wrong with them, `digests` are of their bytes,
+    `texts` are what nobody who is measured by them should have been trained on.
+    """
 
     read: Callable[[Mapping[str, Any]], object]
     digests: Callable[[Mapping[str, Any]], list[str]]
+    texts: Callable[[Mapping[str, Any]], list[str]]
 
 
 EVALUATIONS: dict[str, Callable[..., Scores]] = {
@@ -105,9 +109,9 @@ EVALUATIONS: dict[str, Callable[..., Scores]] = {
     "ranking": ranking.ranking,
 }
 GIVEN: dict[str, Given] = {
-    "sts": Given(sts.read, sts.digests),
-    "probe": Given(probe.read, probe.digests),
-    "words": Given(sts.read, sts.digests),
-    "perplexity": Given(perplexity.read, perplexity.digests),
-    "ranking": Given(ranking.read, ranking.digests),
+    "sts": Given(sts.read, sts.digests, sts.texts),
+    "probe": Given(probe.read, probe.digests, probe.texts),
+    "words": Given(sts.read, sts.digests, lambda options: []),  # words that are to be learned tell nothing of pairs
+    "perplexity": Given(perplexity.read, perplexity.digests, perplexity.texts),
+    "ranking": Given(ranking.read, ranking.digests, ranking.texts),
 }

@@ -89,15 +89,18 @@ class Known:
         found = looked_up(group, self.joined["group"], self.joined["joined"])
         return pl.select(pl.coalesce(found, group).alias(group.name)).to_series()
 
-    def barred(self, sentences: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+    def barred(self, sentences: pl.DataFrame, shard: int) -> tuple[pl.DataFrame, dict[str, int]]:
         """
-        Sentences, those that are left out being marked as held out, so that nobody trains on them; and how many
-        training sentences each reason takes. What repeats a held-out text is counted as such alone.
+        A shard's sentences, those that are left out being marked as held out, so that nobody trains on them; and how
+        many training sentences each reason takes. What repeats a held-out text is counted as such alone.
         """
         if self.left_out is None:
             return sentences, {}
         reason = looked_up(sentences["group"], self.left_out["group"], self.left_out["reason"])
         out = reason.is_not_null() & ~sentences["held_out"] & ~among(sentences["group"], self.held_out)
+        if "first" in self.left_out.columns:
+            first = looked_up(sentences["group"], self.left_out["group"], self.left_out["first"])
+            out &= first.ne_missing(pl.int_range(len(first), dtype=pl.UInt64, eager=True) + (shard << 32))
         counts = {OUT + name: times for name, times in reason.filter(out).value_counts().iter_rows()}
         return sentences.with_columns(held_out=sentences["held_out"] | out), counts
 

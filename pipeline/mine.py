@@ -87,8 +87,10 @@ class Barred:
         return lambda number: known.classes(plain(number)).to_numpy()
 
     def groups(self, store: Store) -> pl.Series:
-        """Groups that never become negatives."""
-        return pl.concat(store.read(piece)["group"] for piece in (self.held_out, self.left_out) if piece)
+        """Groups that never become negatives; of what is left out but for its first text, that one may."""
+        out = [store.read(self.left_out)] if self.left_out else []
+        whole = (rows.filter(pl.col("first").is_null()) if "first" in rows.columns else rows for rows in out)
+        return pl.concat(rows["group"] for rows in (store.read(self.held_out), *whole))
 
 
 def check(recipe: Recipe) -> None:

@@ -53,7 +53,7 @@ def counts(store: Store, source: Source, order: int, words: int, progress: Progr
     items = {
         number: (
             (piece.key, source.tokens[number].key, source.held_out.key, *left_out),
-            (piece, source.tokens[number], source.held_out, source.left_out, order, words),
+            (number, piece, source.tokens[number], source.held_out, source.left_out, order, words),
         )
         for number, piece in source.sentences.items()
     }
@@ -64,12 +64,12 @@ def counts(store: Store, source: Source, order: int, words: int, progress: Progr
     return made
 
 
-def make_counts(store: Store, key: str, item: tuple[Piece, Piece, Piece, Piece | None, int, int]) -> Piece:
+def make_counts(store: Store, key: str, item: tuple[int, Piece, Piece, Piece, Piece | None, int, int]) -> Piece:
     """Worker's part of stage `counts`: one shard."""
-    started, (sentences, tokens, held_out, left_out, order, words) = time.time(), item
+    started, (shard, sentences, tokens, held_out, left_out, order, words) = time.time(), item
     groups = store.read(held_out)["group"]
     known = Known(groups, left_out=store.read(left_out) if left_out else None)
-    rows, out = known.barred(store.read(sentences, ["held_out", "group"]))
+    rows, out = known.barred(store.read(sentences, ["held_out", "group"]), shard)
     rows = rows.with_columns(store.read(tokens)["tokens"])
     training = rows.filter(~pl.col("held_out"))
     kept = training.filter(~among(training["group"], groups))["tokens"]

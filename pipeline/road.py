@@ -129,6 +129,13 @@ class Road:
         make = partial(joining.joined, self.store, self.recipe, sentences, pairs, progress)
         return one_piece(self.store, "joined", make)
 
+    def left_out(self, sentences: Manifest, progress: Progress = silent) -> Manifest | None:
+        """Texts that are never trained on, each with its reason; None where the recipe looks for none."""
+        from pipeline import leaving  # torch
+
+        make = partial(leaving.left_out, self.store, self.recipe, sentences.pieces, progress)
+        return one_piece(self.store, "left_out", make)
+
     def teacher(self, sentences: Manifest, progress: Progress = silent) -> Manifest:
         """Vectors of all sentences by the recipe's teacher, which it has."""
         from pipeline import teacher  # torch, which data workers do without
@@ -144,13 +151,21 @@ class Road:
         return teacher.vectors(self.store, self.recipe.guide.model, sentences, progress)
 
     def negatives(
-        self, sentences: Manifest, pairs: Manifest, progress: Progress = silent, joined: Manifest | None = None
+        self,
+        sentences: Manifest,
+        pairs: Manifest,
+        progress: Progress = silent,
+        joined: Manifest | None = None,
+        left_out: Manifest | None = None,
     ) -> Manifest:
-        """Hard negatives of all anchors, for a recipe that has them mined; none of a class that an anchor is of."""
+        """
+        Hard negatives of all anchors, for a recipe that has them mined; none of a class that an anchor is of, and none
+        that stays out of training.
+        """
         from pipeline import mine  # torch
 
-        joins = joined.pieces[0] if joined else None
-        barred = mine.Barred(batches.held_out(self.store, sentences.pieces), self._kin(sentences), joins)
+        tables = (_only(joined), _only(left_out))
+        barred = mine.Barred(batches.held_out(self.store, sentences.pieces), self._kin(sentences), *tables)
         return mine.negatives(self.store, self.recipe, self.corpus_name, sentences, pairs, barred, progress)
 
     def _kin(self, sentences: Manifest) -> Piece | None:
@@ -173,6 +188,7 @@ class Road:
         guide: Manifest | None = None,
         negatives: Manifest | None = None,
         joined: Manifest | None = None,
+        left_out: Manifest | None = None,
     ) -> batches.Source:
         """
         What batches are made of.
@@ -197,7 +213,8 @@ class Road:
             taught,
             others,
             guide=guide.pieces if guide else None,
-            joined=joined.pieces[0] if joined else None,
+            joined=_only(joined),
+            left_out=_only(left_out),
             negatives=negatives.pieces if negatives else None,
         )
 
@@ -222,6 +239,11 @@ class Corpus:
 
     shards: Mapping[int, Shard]
     gone: int = 0
+
+
+def _only(table: Manifest | None) -> Piece | None:
+    """The piece of a table that has one for all shards."""
+    return table.pieces[0] if table else None
 
 
 def make_documents(store: Store, key: str, item: tuple[Shard, recipes.Corpus, tuple[int, ...]]) -> Piece:

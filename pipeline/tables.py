@@ -264,6 +264,18 @@ LEFT_OUT = Table(
     {
         "group": Column(U64, "group of texts that are never trained on"),
         "reason": Column(STRING, "why; a text's first reason alone"),
+        "first": Column(U64, "the text of that group that stays, as in batches; null: none", optional=True),
+    },
+    sort=("group",),
+)
+
+OCCURRENCES = Table(
+    "occurrences",
+    {
+        "group": Column(U64, "as in sentences, each once in a shard"),
+        "documents": Column(U32, "documents of the shard in which it stands"),
+        "texts": Column(U32, "its training sentences in the shard"),
+        "row": Column(U32, "row in the shard's sentences of the first of these; null: all are held out"),
     },
     sort=("group",),
 )

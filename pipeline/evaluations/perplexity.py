@@ -55,6 +55,11 @@ def read(options: Mapping[str, Any]) -> None:
         predicting.read(options["path"], options["text"])
 
 
+def texts(options: Mapping[str, Any]) -> list[str]:
+    """Those that are read from a file."""
+    return predicting.read(options["path"], options["text"]) if options["path"] else []
+
+
 def digests(options: Mapping[str, Any]) -> list[str]:
     """Of the bytes that are read."""
     return predicting.digests(options["path"])

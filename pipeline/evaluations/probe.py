@@ -75,6 +75,12 @@ def read(options: Mapping[str, Any]) -> None:
         probing.word_means(options["vectors"], found.every["text"].to_list())
 
 
+def texts(options: Mapping[str, Any]) -> list[str]:
+    """Those that are read, to train a probe on and to try it with."""
+    columns = classes.Columns(options["text"], options["label"])
+    return classes.read(options["path"], options["test"], columns, options["folds"]).every["text"].to_list()
+
+
 def digests(options: Mapping[str, Any]) -> list[str]:
     """Of the bytes that are read."""
     tables = [table_files.digest(path) if path else "" for path in (options["path"], options["test"])]

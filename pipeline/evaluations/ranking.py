@@ -85,6 +85,11 @@ def read(options: Mapping[str, Any]) -> None:
         word_vectors.paths(options["vectors"])
 
 
+def texts(options: Mapping[str, Any]) -> list[str]:
+    """Questions and answers that are read from a file."""
+    return ranked.read(options["path"], _columns(options)).texts if options["path"] else []
+
+
 def digests(options: Mapping[str, Any]) -> list[str]:
     """Of the bytes that are read."""
     path = options["path"]

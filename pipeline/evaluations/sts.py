@@ -57,6 +57,12 @@ def read(options: Mapping[str, Any]) -> None:
     rated.read(options["path"], rated.Columns(options["left"], options["right"], options["score"]))
 
 
+def texts(options: Mapping[str, Any]) -> list[str]:
+    """Those that are read."""
+    pairs = rated.read(options["path"], rated.Columns(options["left"], options["right"], options["score"])).pairs
+    return [*pairs["left"], *pairs["right"]]
+
+
 def digests(options: Mapping[str, Any]) -> list[str]:
     """Of the bytes that are read."""
     return [table_files.digest(options["path"])]

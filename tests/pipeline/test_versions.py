@@ -33,6 +33,8 @@ STAGES = {  # the version, and the functions that make the stage's output
     "answered": ("pipeline.joining.ANSWERED_VERSION", ["pipeline.joining.make_answered"]),
     "joined": ("pipeline.joining.JOINED_VERSION", ["pipeline.joining.joined"]),
     "held_out": ("pipeline.batches.HELD_OUT_VERSION", ["pipeline.batches.held_out"]),
+    "occurrences": ("pipeline.occurrences.OCCURRENCES_VERSION", ["pipeline.occurrences.shard_occurrences"]),
+    "left_out": ("pipeline.leaving.LEFT_OUT_VERSION", ["pipeline.leaving._found"]),
     "batches": ("pipeline.batches.BATCHES_VERSION", ["pipeline.batches.epoch"]),
     "contrasts": ("pipeline.contrasts.CONTRASTS_VERSION", ["pipeline.contrasts.contrasts"]),
     "counts": ("pipeline.ngrams.COUNTS_VERSION", ["pipeline.ngrams.make_counts"]),
