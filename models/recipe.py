@@ -472,7 +472,11 @@ def _put(tree: dict[str, Any], override: str) -> None:
     *path, last = key.strip().split(".")
     group: Any = tree
     for name in path:
-        group = group.setdefault(name, {}) if isinstance(group, dict) else group[_place(group, name, override)]
+        if isinstance(group, dict):
+            group[name] = {} if group.get(name) is None else group[name]  # a table that the recipe does without
+            group = group[name]
+        else:
+            group = group[_place(group, name, override)]
         if not isinstance(group, dict | list):
             raise RecipeError(f'"{override}": {name} is the value {group!r}, not a group of settings')
     group[last if isinstance(group, dict) else _place(group, last, override)] = _value(text)

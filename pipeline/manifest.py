@@ -94,6 +94,8 @@ def run(
     progress: Progress = silent,
     check: Callable[[Manifest], None] | None = None,
     alone: int = 1,
+    *,
+    lasting: bool = True,
 ) -> Manifest:
     """
     The table of a stage: pieces that exist are used, the others made.
@@ -103,6 +105,7 @@ def run(
         check: raises where the whole cannot be used although its pieces can; then no table is committed, so that the
             next run asks again.
         alone: missing pieces that are made in this process, if there are no more; tasks cost more than a small one.
+        lasting: whether the table is committed; one that is asked for only where the corpus has changed need not be.
     """
     started = time.time()
     keys = {
@@ -120,7 +123,8 @@ def run(
     table = Manifest(stage.name, key, sound, time.time() - started, cached=not missing, new=len(missing))
     if check:
         check(table)
-    table.commit(store)
+    if lasting:
+        table.commit(store)
     return table
 
 

@@ -35,7 +35,7 @@ def small(
         make: writes the piece of a key from a shard's piece; a function that travels to workers.
     """
     items = {number: ((piece.key,), piece) for number, piece in pieces.items()}
-    return run(store, Stage(table.name, version, make, "shard"), items, alone=FEW).pieces
+    return run(store, Stage(table.name, version, make, "shard"), items, alone=FEW, lasting=False).pieces
 
 
 def ranges(store: Store, pieces: Mapping[int, Piece], column: str, most: int = RANGE_ROWS) -> Iterator[pl.DataFrame]:

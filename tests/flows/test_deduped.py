@@ -20,7 +20,7 @@ def run(corpus, store, *settings):
 
 def test_classes_are_found_once_and_told(trained, corpus, store):
     first = json.loads(trained.stdout.splitlines()[-1])
-    made = run(corpus, store, "dedup={near=0.4}")
+    made = run(corpus, store, "dedup={near=0.7}")
     names = [stage["name"] for stage in made["stages"]]
     assert names[names.index("pairs") + 1 :][:2] == ["joined", "left_out"]
     assert made["classes"]["texts"] == stages(made)["joined"]["rows"] > made["classes"]["classes"] > 0
@@ -28,6 +28,6 @@ def test_classes_are_found_once_and_told(trained, corpus, store):
         *[True] * 3,
         *[False] * 2,
     ]
-    assert stages(run(corpus, store, "dedup={near=0.4}"))["joined"]["cached"]
+    assert stages(run(corpus, store, "dedup={near=0.7}"))["joined"]["cached"]
     assert first["classes"] is None and "joined" not in stages(first)
     assert made["model_folder"] != first["model_folder"]

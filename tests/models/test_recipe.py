@@ -106,6 +106,11 @@ def test_overrides_reach_what_the_file_leaves_at_its_default():
     assert load("quick-thoughts", ["evaluation.0.most=7"]).evaluation[0].options == {"most": 7}
 
 
+def test_overrides_reach_a_table_that_the_recipe_does_without():
+    recipe = load("simcse-unsup", ["dedup.near=0.8", "guide.model=here", "guide.margin=0.1", "encoder.path=''"])
+    assert recipe.dedup.near == 0.8 and (recipe.guide.model, recipe.guide.margin) == ("here", 0.1)
+
+
 def test_overrides_reach_one_tower():
     encoder = load("quick-thoughts", ["encoder.f.width=3"]).encoder
     assert encoder.tower("f")["width"] == 3 and encoder.tower("g")["width"] == 600
