@@ -51,7 +51,7 @@ def write_batches(store):
     rows = pl.DataFrame({"answers": [[1], [0]], "side": [0, 0]}, schema_overrides={"side": pl.UInt8})
     with store.part("batches", "k") as part, _Writer(store.place(part.file), 2) as writer:
         writer.write(rows)
-        part.facts = {"batches": 1, "batch_rows": 2, "group_batches": 1}
+        part.rows, part.facts = 2, {"batches": 1, "batch_rows": 2, "group_batches": 1}
     return part.piece
 
 
