@@ -4,7 +4,7 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3
 STORE   ?= .firth
 
-.PHONY: retrain test check format lint types install clean
+.PHONY: retrain test test-long check format lint types install clean
 
 retrain: install
 	$(BIN)/firth retrain quick-thoughts-bag --corpus pydoc: --register docs --store $(STORE)
@@ -13,6 +13,9 @@ retrain: install
 
 test: install
 	$(BIN)/pytest
+
+test-long: install
+	$(BIN)/pytest -m long
 
 check: install format lint types test
 

@@ -13,7 +13,7 @@ from made_up import SMALL, TOPICS, sentences
 
 from pipeline.store import Store
 
-pytestmark = pytest.mark.launch
+pytestmark = [pytest.mark.launch, pytest.mark.long]
 
 FOLDER = f"s3://{bucket.BUCKET}"
 SETTINGS = [*SMALL, "training.rate=0.001", "training.epochs=30", "training.checkpoint_steps=12"]

@@ -13,7 +13,7 @@ from flows.retrain import retrain as flow
 from pipeline import cleaning, records
 from pipeline.store import Store
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("prefect_server", "ray_session")]
+pytestmark = [pytest.mark.long, pytest.mark.ray, pytest.mark.usefixtures("prefect_server", "ray_session")]
 
 FORGOTTEN = "sea04.txt"
 
