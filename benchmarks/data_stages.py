@@ -13,9 +13,10 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import psutil
@@ -80,16 +81,28 @@ def stages(road: Road) -> dict[str, float]:
         seconds[name] = time.perf_counter() - started
         return made
 
+    tables = walked(road, timed)
+    seconds["batches"] += seconds.pop("merged")
+    seconds["sentences made"] = tables["sentences"].rows
+    seconds["batches made"] = tables["batches"].rows / road.recipe.batches.rows
+    return seconds
+
+
+def walked(road: Road, timed: Callable[[str, Callable[[], Any]], Any]) -> dict[str, Any]:
+    """
+    Sentences and batches, at the end of all stages from files to the first epoch.
+
+    Args:
+        timed: is given each stage's name and what makes it, and returns what it makes.
+    """
     source = timed("read", road.numbered)
     documents = timed("documents", lambda: road.documents(source))
     sentences = timed("sentences", lambda: road.sentences(documents))
     words = timed("vocabulary", lambda: road.vocabulary(sentences))
     tokens = timed("tokens", lambda: road.tokens(sentences, words))
     pairs = timed("pairs", lambda: road.pairs(sentences))
-    made = timed("batches", lambda: road.batches(road.source(sentences, tokens, pairs)))
-    seconds["sentences made"] = sentences.rows
-    seconds["batches made"] = made.rows / road.recipe.batches.rows
-    return seconds
+    merged = timed("merged", lambda: road.source(sentences, tokens, pairs))
+    return {"sentences": sentences, "batches": timed("batches", lambda: road.batches(merged))}
 
 
 def idle(_: int) -> int:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from data_stages import idle
+from data_stages import idle, walked
 from varied import Text, write_files, write_lines
 
 from models.recipe import load
@@ -38,14 +38,7 @@ def walk(road: Road) -> dict[str, tuple[float, str]]:
         found[name] = (time.perf_counter() - started, shards)
         return made
 
-    source = timed("read", road.numbered)
-    documents = timed("documents", lambda: road.documents(source))
-    sentences = timed("sentences", lambda: road.sentences(documents))
-    words = timed("vocabulary", lambda: road.vocabulary(sentences))
-    tokens = timed("tokens", lambda: road.tokens(sentences, words))
-    pairs = timed("pairs", lambda: road.pairs(sentences))
-    made_of = timed("merged", lambda: road.source(sentences, tokens, pairs))
-    timed("batches", lambda: road.batches(made_of))
+    walked(road, timed)
     return found
 
 

@@ -1,7 +1,6 @@
 """An S3 server on loopback for a test's time, and one before it that refuses some requests."""
 
 import http.client
-import os
 import socket
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
 import boto3
+import pytest
 
 BUCKET = "corpora"
 OTHERS = ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION")
@@ -69,16 +69,12 @@ def client(endpoint: str):
 @contextmanager
 def environment(endpoint: str) -> Iterator[None]:
     """The usual variables, set for the block's time."""
-    told = variables(endpoint)
-    before = {name: os.environ.pop(name, None) for name in (*told, *OTHERS)}
-    os.environ.update(told)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        for name in OTHERS:
+            patch.delenv(name, raising=False)
+        for name, value in variables(endpoint).items():
+            patch.setenv(name, value)
         yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
 
 class Faulty:

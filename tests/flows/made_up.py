@@ -1,7 +1,9 @@
 """A corpus composed of word lists, a recipe small enough for it, and the command to run on it."""
 
+import json
 import random
 from pathlib import Path
+from typing import Any
 
 from typer.testing import CliRunner, Result
 
@@ -13,6 +15,7 @@ TOPICS = {
     "forge": "iron anvil hammer coal spark bellows tongs steel",
     "night": "moon star owl shadow lantern frost dream quiet",
 }
+SIZES = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}  # of a BERT
 SMALL = [
     "batches.rows=64",
     "batches.lane_rows=32",
@@ -55,3 +58,33 @@ def retrain(corpus: object, store: object, *settings: str, recipe="quick-thought
     """`firth retrain` of a small recipe."""
     chosen = [part for setting in (*SMALL, *settings) for part in ("--set", setting)]
     return firth("retrain", recipe, "--corpus", corpus, "--store", store, *chosen, *options)
+
+
+def outcome(corpus: object, store: object, *settings: str) -> dict[str, Any]:
+    """What `retrain` says at its end."""
+    found = retrain(corpus, store, *settings, options=["--json"])
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def stages(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """A run's stages by name."""
+    return {stage["name"]: stage for stage in result["stages"]}
+
+
+def write_base(folder: Path, made: Any) -> Path:
+    """A little BERT that knows the made-up words, of a class of `transformers`."""
+    from tokenizers import Tokenizer, normalizers, pre_tokenizers
+    from tokenizers.models import WordPiece
+    from transformers import BertConfig
+
+    special = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+    plain = ["the", "and", "meet", "of", "at", "hour", ".", *map(str, range(10)), *(f"##{n}" for n in range(10))]
+    words = [*special, *plain, *sorted({word for topic in TOPICS.values() for word in topic.split()})]
+    tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens(special)
+    config = BertConfig(vocab_size=len(words), max_position_embeddings=40, pad_token_id=1, **SIZES)
+    made(config).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder

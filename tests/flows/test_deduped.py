@@ -3,24 +3,14 @@
 import json
 
 import pytest
-from made_up import retrain
+from made_up import outcome, stages
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("prefect_server", "ray_session")]
 
 
-def stages(result):
-    return {stage["name"]: stage for stage in result["stages"]}
-
-
-def run(corpus, store, *settings):
-    found = retrain(corpus, store, *settings, options=["--json"])
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout.splitlines()[-1])
-
-
 def test_classes_are_found_once_and_told(trained, corpus, store):
     first = json.loads(trained.stdout.splitlines()[-1])
-    made = run(corpus, store, "dedup={near=0.7}")
+    made = outcome(corpus, store, "dedup={near=0.7}")
     names = [stage["name"] for stage in made["stages"]]
     assert names[names.index("pairs") + 1 :][:2] == ["joined", "left_out"]
     assert made["classes"]["texts"] == stages(made)["joined"]["rows"] > made["classes"]["classes"] > 0
@@ -28,6 +18,6 @@ def test_classes_are_found_once_and_told(trained, corpus, store):
         *[True] * 3,
         *[False] * 2,
     ]
-    assert stages(run(corpus, store, "dedup={near=0.7}"))["joined"]["cached"]
+    assert stages(outcome(corpus, store, "dedup={near=0.7}"))["joined"]["cached"]
     assert first["classes"] is None and "joined" not in stages(first)
     assert made["model_folder"] != first["model_folder"]

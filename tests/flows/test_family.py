@@ -5,29 +5,16 @@ import json
 import made_up
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import WordPiece
 from transformers import BertConfig, BertModel
 
 from models.folder import load
-
-SPECIAL = ["<unk>", "[PAD]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = sorted({word for topic in made_up.TOPICS.values() for word in topic.split()})
-PLAIN = ["the", "and", "meet", "of", "at", "hour", ".", *map(str, range(10)), *(f"##{digit}" for digit in range(10))]
-SIZES = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with a little BERT in `base`, and pairs of sentences that somebody rated."""
     folder = tmp_path_factory.mktemp("family")
-    words = [*SPECIAL, *PLAIN, *WORDS]
-    tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(SPECIAL)
-    config = BertConfig(vocab_size=len(words), max_position_embeddings=40, pad_token_id=1, **SIZES)
-    BertModel(config).save_pretrained(folder / "base")
-    tokenizer.save(str(folder / "base" / "tokenizer.json"))
+    made_up.write_base(folder / "base", BertModel)
     pairs = [f"{sea}\tA {other}.\t{gold}" for sea, other, gold in (("A wave.", "salt", 4), ("A moon.", "coal", 1))]
     pairs.append("An owl.\tA star.\t3")
     (folder / "rated.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *pairs]), encoding="utf-8")
@@ -69,7 +56,7 @@ def test_its_folder_encodes_where_the_base_is_gone(result, place):
 @pytest.mark.parametrize("broken", ["config.json", "model.safetensors"])
 def test_a_damaged_base_is_told_before_any_work(tmp_path, corpus, broken):
     folder = tmp_path / "base"
-    BertModel(BertConfig(vocab_size=60, max_position_embeddings=40, **SIZES)).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=60, max_position_embeddings=40, **made_up.SIZES)).save_pretrained(folder)
     (folder / broken).write_bytes((folder / broken).read_bytes()[:20])
     store = tmp_path / "store"
     said = made_up.firth(

@@ -4,27 +4,14 @@ import json
 
 import made_up
 import pytest
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
-from tokenizers.models import WordPiece
-from transformers import BertConfig, BertForMaskedLM
-
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-WORDS = sorted({word for topic in made_up.TOPICS.values() for word in topic.split()})
-PLAIN = ["the", "and", "meet", "of", "at", "hour", ".", *map(str, range(10)), *(f"##{digit}" for digit in range(10))]
-SIZES = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16}
+from transformers import BertForMaskedLM
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """A folder with a little BERT in `base`, and pairs of sentences of one topic: two of the 82 are one text twice."""
     folder = tmp_path_factory.mktemp("similar")
-    words = [*SPECIAL, *PLAIN, *WORDS]
-    tokenizer = Tokenizer(WordPiece({word: number for number, word in enumerate(words)}, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer()
-    tokenizer.add_special_tokens(SPECIAL)
-    config = BertConfig(vocab_size=len(words), max_position_embeddings=40, pad_token_id=0, **SIZES)
-    BertForMaskedLM(config).save_pretrained(folder / "base")
-    tokenizer.save(str(folder / "base" / "tokenizer.json"))
+    made_up.write_base(folder / "base", BertForMaskedLM)
     said = [text for topic in made_up.TOPICS for text in made_up.sentences(topic, 40, "pairs")]
     pairs = [("Twice.", "Twice."), ("Once more.", "once more."), *zip(said[::2], said[1::2], strict=True)]
     lines = (json.dumps({"left": left, "right": right}) for left, right in pairs)
