@@ -95,8 +95,7 @@ def _walk(order: Order) -> dict[str, Any]:
         taught = make_teacher(road, sentences) if road.recipe.teacher else None
         guided = make_guide(road, sentences) if road.recipe.guide and road.recipe.guide.mask else None
         augmented = make_augmented(road, sentences, vocabulary) if _paraphrased(road) else empty("augmented")
-        mined = negatives if road.recipe.negatives else None
-        source = road.source(sentences, tokens, pairs, taught, augmented, guided, mined, joined, out)
+        source = road.source(sentences, tokens, pairs, taught, augmented, guided, negatives, joined, out)
         if road.recipe.counting:
             batches = make_counts(road, source, vocabulary)
             trained = make_counted(order, source, vocabulary, batches)

@@ -88,8 +88,8 @@ class Source:
 
     def known(self, store: Store) -> Known:
         """What is known of texts by their groups."""
-        joined, left_out = (store.read(piece) if piece else None for piece in (self.joined, self.left_out))
-        return Known(store.read(self.held_out)["group"], joined, left_out)
+        tables = (store.read(piece) if piece else None for piece in (self.joined, self.left_out, self.kin))
+        return Known(store.read(self.held_out)["group"], *tables)
 
 
 def held_out(store: Store, sentences: Mapping[int, Piece]) -> Piece:
@@ -257,7 +257,7 @@ def _scattered(
         for shard in sorted(source.sentences):
             entropy = (seed, number, shard)
             draw = np.random.default_rng(entropy)
-            runs = _shard(store, settings.run, source, known, entropy, draw, counts)
+            runs = _whole(store, source, known, _shard(store, settings.run, source, known, entropy, draw, counts))
             if len(runs):
                 waiting.append(_drawn(runs, buckets, draw))
                 if "size" in runs.columns:
@@ -294,23 +294,6 @@ def _shard(
     counts: dict[str, int],
 ) -> pl.DataFrame:
     """A shard's rows with their runs; the last of `entropy` is its number."""
-    rows = _rows(store, run, source, known, entropy, draw, counts)
-    rows = rows.with_columns(known.classes(rows["group"]))
-    given = {name: pieces for name, pieces in (("teacher", source.teacher), ("guide", source.guide)) if pieces}
-    return rows.with_columns(
-        gathered(store, pieces, "vector", rows["text"]).alias(name) for name, pieces in given.items() if len(rows)
-    )
-
-
-def _rows(
-    store: Store,
-    run: int,
-    source: Source,
-    known: Known,
-    entropy: tuple[int, int, int],
-    draw: np.random.Generator,
-    counts: dict[str, int],
-) -> pl.DataFrame:
     shard = entropy[-1]
     sentences = store.read(source.sentences[shard], ["document", "place", "held_out", "group"])
     sentences, out = known.barred(sentences, shard)
@@ -324,10 +307,9 @@ def _rows(
         counts["repeats_of_held_out"] += int((~sentences["held_out"]).sum()) - len(runs)
         return runs
     pairs = store.read(source.pairs[shard])
-    kin = store.read(source.kin) if source.kin else None
     found = None
     if source.negatives:
-        found = mined.rows(store, source.negatives[shard], source.sentences, source.tokens, kin)
+        found = mined.rows(store, source.negatives[shard], source.sentences, source.tokens, known.kin)
     if source.examples.asks:
         labels = store.read(source.sentences[shard], ["label"])
         sentences = sentences.with_columns(labels["label"])
@@ -337,11 +319,20 @@ def _rows(
     else:
         others = store.read(source.others[shard]) if source.others else None
         rows, dropped = examples.shard_rows(
-            store, source.examples, sentences, tokens, pairs, groups, entropy, kin, others, found
+            store, source.examples, sentences, tokens, pairs, groups, entropy, known.kin, others, found
         )
     for name, times in dropped.items():
         counts[name] = counts.get(name, 0) + times
     return rows
+
+
+def _whole(store: Store, source: Source, known: Known, rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows with their classes' numbers and the vectors of whoever teaches or guides."""
+    rows = rows.with_columns(known.classes(rows["group"]))
+    given = {name: pieces for name, pieces in (("teacher", source.teacher), ("guide", source.guide)) if pieces}
+    return rows.with_columns(
+        gathered(store, pieces, "vector", rows["text"]).alias(name) for name, pieces in given.items() if len(rows)
+    )
 
 
 def _drawn(runs: pl.DataFrame, buckets: int, draw: np.random.Generator) -> pl.DataFrame:

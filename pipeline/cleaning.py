@@ -57,7 +57,7 @@ def clean(
             _go(store, "nothing names them", name, entry.size, result, dry)
         if running:
             return result
-        tainted = inventory.made_of(forgetting.touched(store)) if forgetting.touched(store) else set()
+        tainted = inventory.made_of(forgetting.touched(store))
         keep = kept(store, inventory, registered, now - max(keep_days * DAY, grace_seconds))
         gone = [thing for thing in inventory.things if thing.key not in keep]
         lost = [thing for thing in inventory.things if thing.key in tainted and not _is_model(thing, registered)]

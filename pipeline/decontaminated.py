@@ -17,13 +17,14 @@ from pipeline import near
 from pipeline.cluster import Progress, silent
 from pipeline.corpus import group
 from pipeline.evaluate import GIVEN, completed
-from pipeline.gathered import IN_SHARD
+from pipeline.gathered import IN_SHARD, gathered, numbered
 from pipeline.manifest import Manifest
 from pipeline.merged import among, looked_up
 from pipeline.store import Piece, Store
 
 EVALUATED, NEAR_EVALUATED, NEAR_HELD_OUT = "evaluated", "near an evaluated one", "near a held-out one"
 FILES = IN_SHARD  # the shard that texts of evaluation files would stand in: a number that no shard has
+FIRST = FILES << 32  # the number of the first of them
 ALIKE = 5  # texts of one digest in a band, with which another of that digest is compared
 BLOCK = 1_000_000  # candidates whose texts are in memory at once
 U64 = pl.UInt64()
@@ -78,7 +79,7 @@ def alike(
         share_P = near.shares(_read(store, sentences, evaluated, number), size, one_P, other_P)
         found.append(block.filter(pl.Series(share_P >= threshold)))
     kept = pl.concat(found)
-    is_file = kept["other"] // 2**32 == FILES
+    is_file = kept["other"] >= FIRST
     return [
         _part(kept.filter(which)["group"].unique(), reason)
         for which, reason in ((is_file, NEAR_EVALUATED), (~is_file, NEAR_HELD_OUT))
@@ -100,8 +101,7 @@ def _candidates(
             rows = store.read(piece, ["group", "row", "held_out", name])
             rows = rows.filter(~among(rows["group"], known))
             other = looked_up(rows[name], by_digest["digest"], by_digest["text"])
-            one = pl.col("row").cast(U64) + (number << 32)
-            pairs = rows.select("group", one=one, other=other).drop_nulls("other")
+            pairs = rows.select("group", one=numbered(pl.col("row"), number), other=other).drop_nulls("other")
             yield pairs.explode("other", empty_as_null=False)
 
 
@@ -109,11 +109,11 @@ def _known(
     store: Store, sketched: Manifest, evaluated: pl.Series, digest_E: NDArray[np.uint32], name: str
 ) -> pl.DataFrame:
     """Digests of a band, ascending, each with the first few known texts that have it, those of files first."""
-    number = pl.int_range(len(evaluated), dtype=pl.UInt64, eager=True) + (FILES << 32)
+    number = pl.int_range(len(evaluated), dtype=pl.UInt64, eager=True) + FIRST
     parts = [pl.DataFrame({"group": evaluated, "text": number, "digest": pl.Series(digest_E)})]
     for shard, piece in sketched.pieces.items():
         rows = store.read(piece, ["group", "row", "held_out", name]).filter("held_out")
-        parts.append(rows.select("group", text=pl.col("row").cast(U64) + (shard << 32), digest=name))
+        parts.append(rows.select("group", text=numbered(pl.col("row"), shard), digest=name))
     rows = pl.concat(parts).unique(["digest", "group"], keep="first", maintain_order=True)
     return (
         rows.sort("digest", maintain_order=True).group_by("digest", maintain_order=True).agg(pl.col("text").head(ALIKE))
@@ -121,12 +121,10 @@ def _known(
 
 
 def _read(store: Store, sentences: Mapping[int, Piece], evaluated: pl.Series, number: pl.Series) -> pl.Series:
-    """Texts by their numbers, which ascend."""
-    parts = []
-    for (shard,), rows in number.to_frame("text").group_by(pl.col("text") // 2**32, maintain_order=True):
-        there = evaluated if shard == FILES else store.read(sentences[int(shard)], ["text"])["text"]
-        parts.append(there.gather(rows["text"] % 2**32))
-    return pl.concat(parts)
+    """Texts by their numbers, which ascend, so that those of files come last."""
+    of_files, others = number.filter(number >= FIRST), number.filter(number < FIRST)
+    files = evaluated.gather(of_files - FIRST)
+    return pl.concat([gathered(store, sentences, "text", others), files]) if len(others) else files
 
 
 def _part(groups: pl.Series, reason: str) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from typing import cast
 import pyarrow as pa
 from pyarrow import fs
 
-from pipeline import remote
+from pipeline.remote import filesystem, is_remote
 from pipeline.shard import SourceError
 
 KINDS = {
@@ -87,7 +87,7 @@ def listing(uri: str) -> tuple[str, list[File]]:
         )
     base, pattern = _base(uri)
     try:
-        root, found = _local(base) if _is_local(uri) else _remote(base)
+        root, found = _remote(base) if is_remote(uri) else _local(base)
     except OSError as error:
         raise SourceError(f"source {uri}: cannot be listed: {error}; check its name and your access to it") from None
     wanted = [file for file in found if pattern is None or pattern.fullmatch(file.relative)]
@@ -150,19 +150,15 @@ def unpack(uri: str, data: bytes) -> bytes:
         raise SourceError(f"{uri}: broken {form} data: {error}; write the file again or move it away") from None
 
 
-def _is_local(uri: str) -> bool:
-    return "://" not in uri or uri.startswith("file://")
-
-
 def _plain(uri: str) -> str:
-    return uri if _is_local(uri) else uri.partition("?")[0]
+    return uri.partition("?")[0] if is_remote(uri) else uri
 
 
 def _system(uri: str) -> tuple[fs.FileSystem, str]:
-    if _is_local(uri):
+    if not is_remote(uri):
         return fs.LocalFileSystem(), uri.removeprefix("file://")
     try:
-        return remote.filesystem(uri)
+        return filesystem(uri)
     except pa.ArrowInvalid as error:
         raise SourceError(
             f"source {uri}: {error}; known: paths, and URIs such as s3://bucket/folder or gs://bucket"
@@ -171,7 +167,7 @@ def _system(uri: str) -> tuple[fs.FileSystem, str]:
 
 def _base(uri: str) -> tuple[str, re.Pattern[str] | None]:
     """The folder to list and the pattern of names wanted in it; no pattern for a plain file or folder."""
-    local = _is_local(uri)
+    local = not is_remote(uri)
     path, query = (
         (uri.removeprefix("file://"), "") if local else (uri.partition("?")[0], "".join(uri.partition("?")[1:]))
     )

@@ -30,6 +30,20 @@ def said(where: str, folder: str) -> Recipe:
     return recipe
 
 
+def encoding(where: str, folder: str) -> None:
+    """
+    Find out whether a model folder's model has vectors; arguments as for `said`.
+
+    Raises:
+        RecipeError: it is no model folder, or its model counts.
+    """
+    recipe = said(where, folder)
+    if recipe.counting:
+        raise RecipeError(
+            f'{where} is "{folder}": recipe {recipe.name} counts words and has no vectors; give a trained model'
+        )
+
+
 def key(folder: str) -> str:
     """Digest of all files of a model folder that decide what it says."""
     names = {RECIPE, TOKENIZER, WEIGHTS, BODY, CONFIG}

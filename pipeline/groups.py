@@ -76,11 +76,13 @@ class Known:
         held_out: groups of held-out texts.
         joined: table `joined`; None: each group is a class of its own.
         left_out: table `left_out`; None: nothing is.
+        kin: table `kin`, where documents are groups.
     """
 
     held_out: pl.Series
     joined: pl.DataFrame | None = None
     left_out: pl.DataFrame | None = None
+    kin: pl.DataFrame | None = None
 
     def classes(self, group: pl.Series) -> pl.Series:
         """The number that each group has in batches."""

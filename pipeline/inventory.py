@@ -11,7 +11,7 @@ from pipeline.store import Entry, Store
 
 READERS = 16  # manifests that are read at once, for a bucket answers late
 OTHER = (  # what is no piece, no table and no weights; small, or somebody else's
-    *("vocabulary", "tokenizers", "lexicons", "corpora", "sources", "leases", "progress", "probe"),
+    *("vocabulary", "tokenizers", "corpora", "sources", "leases", "progress", "probe"),
     *("rarities", "searched"),
     *("records", "forgotten", "mlflow.db", "mlflow-artifacts"),
 )

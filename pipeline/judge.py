@@ -1,8 +1,9 @@
 """A cross-encoder that reads an anchor and a mined text together, and whose scores the rules then look at."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -79,13 +80,20 @@ def judged(
     return Lists(score_QK, lists.text_QK, lists.group_QK).merged(Lists.none(len(asked_Q)), near_QK.shape[1]), right_Q
 
 
-def scores(folder: str, left: list[str], right: list[str]) -> NDArray[np.float32]:
-    """How right each text is for each anchor, pair by pair."""
-    import torch
+@lru_cache(maxsize=1)
+def _opened(folder: str) -> tuple[Any, Any]:
+    """Tokenizer and model; one process reads many shards."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    model = AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
+    return tokenizer, AutoModelForSequenceClassification.from_pretrained(folder, local_files_only=True).eval()
+
+
+def scores(folder: str, left: list[str], right: list[str]) -> NDArray[np.float32]:
+    """How right each text is for each anchor, pair by pair."""
+    import torch
+
+    tokenizer, model = _opened(folder)
     order = np.argsort([len(one) + len(other) for one, other in zip(left, right, strict=True)], kind="stable")
     found = np.empty(len(left), np.float32)
     with torch.inference_mode():

@@ -116,10 +116,8 @@ def check(recipe: Recipe) -> None:
             f'negatives.{asked[0]} is about scores, and miner "{choice.kind}" gives none; leave it out, or use '
             f"{' or '.join(SCORED)}, or a negatives.judge"
         )
-    if choice.kind == "dense" and frozen.said("negatives.miner.model", choice.options["model"]).counting:
-        raise RecipeError(
-            f'negatives.miner.model is "{choice.options["model"]}", which counts words and has no vectors'
-        )
+    if choice.kind == "dense":
+        frozen.encoding("negatives.miner.model", choice.options["model"])
     if rules.judge:
         judge.check(rules.judge)
 
@@ -296,6 +294,11 @@ def _sentences(store: Store, corpus: Corpus, number: int) -> pl.DataFrame:
     return rows.with_columns(number="document" if corpus.kind == "groups" else "group")
 
 
+def _texts(row_N: NDArray[np.int64], shard: int) -> NDArray[np.uint64]:
+    """Numbers of a shard's texts."""
+    return row_N.astype(np.uint64) + np.uint64(shard << 32)
+
+
 def _own(corpus: Corpus, how: str, number: int) -> str:
     return digest("searched", how, number, corpus.key(number))
 
@@ -319,8 +322,7 @@ def _searched(
         row_N, group_N = candidates(store, corpus, other)
         if len(row_N) and len(anchors.row_Q):
             found = miner.nearest(queries, other, row_N, k * (MEMBERS if corpus.kind == "groups" else 1))
-            text_N = row_N.astype(np.uint64) + np.uint64(other << 32)
-            lists = lists.merged(as_lists(*found, text_N, group_N), k)
+            lists = lists.merged(as_lists(*found, _texts(row_N, other), group_N), k)
     score_P = (
         miner.right(queries, anchors.at_P, number, anchors.row_P) if len(anchors.row_P) else np.zeros(0, np.float32)
     )
@@ -342,7 +344,7 @@ def _beside(store: Store, corpus: Corpus, number: int, anchors: Anchors, k: int)
     rows, (row_N, group_N) = _sentences(store, corpus, number), candidates(store, corpus, number)
     document_R, place_R = rows["document"].to_numpy(), rows["place"].to_numpy().astype(np.int64)
     found = miners.beside(document_R[anchors.row_Q], place_R[anchors.row_Q], document_R[row_N], place_R[row_N], k)
-    return as_lists(*found, row_N.astype(np.uint64) + np.uint64(number << 32), group_N)
+    return as_lists(*found, _texts(row_N, number), group_N)
 
 
 def _drawn(store: Store, corpus: Corpus, number: int, anchors: Anchors, k: int, seed: int) -> Lists:
@@ -351,7 +353,7 @@ def _drawn(store: Store, corpus: Corpus, number: int, anchors: Anchors, k: int, 
     shards = sorted(corpus.sentences)
     some = sorted(draw.choice(shards, size=min(DRAWN_SHARDS, len(shards)), replace=False).tolist())
     parts = [(n, *candidates(store, corpus, n)) for n in some]
-    text_N = np.concatenate([row_N.astype(np.uint64) + np.uint64(n << 32) for n, row_N, _ in parts])
+    text_N = np.concatenate([_texts(row_N, n) for n, row_N, _ in parts])
     group_N = np.concatenate([group_N for _, _, group_N in parts])
     if not len(text_N):
         return Lists.none(len(anchors.row_Q))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.cluster import Progress, silent
 from pipeline.corpus import normal
-from pipeline.gathered import IN_SHARD
+from pipeline.gathered import columns, numbered
 from pipeline.manifest import Manifest, Stage, run
 from pipeline.ragged import GOLDEN, offsets, spread
 from pipeline.store import Piece, Store, piece_key
@@ -120,7 +120,7 @@ def least(digest_P: NDArray[np.uint32], offset_N: NDArray[np.int64], draws: int)
 def _mixed(least_NBW: NDArray[np.uint32]) -> NDArray[np.uint32]:
     found_NB = np.zeros(least_NBW.shape[:2], dtype=np.uint64)
     for at in range(least_NBW.shape[2]):
-        found_NB = (found_NB ^ least_NBW[:, :, at]) * np.uint64(0x9E3779B97F4A7C15)
+        found_NB = (found_NB ^ least_NBW[:, :, at]) * GOLDEN
         found_NB ^= found_NB >> np.uint64(32)
     return (found_NB >> np.uint64(32)).astype(np.uint32)
 
@@ -179,9 +179,7 @@ def _names(store: Store, sketched: Manifest) -> list[str]:
 
 def _band(store: Store, sketched: Manifest, name: str) -> pl.DataFrame:
     rows = pl.concat(
-        store.read(piece, ["group", "row", name]).select(
-            "group", text=pl.col("row").cast(U64) + (number << 32), band=name
-        )
+        store.read(piece, ["group", "row", name]).select("group", text=numbered(pl.col("row"), number), band=name)
         for number, piece in sketched.pieces.items()
     )
     rows = rows.filter(pl.col("band").is_duplicated()).unique(["band", "group"], keep="first", maintain_order=True)
@@ -202,7 +200,7 @@ def compared(
     texts = pl.concat([pairs["one"], pairs["other"]]).unique().sort()
     if not len(texts):
         return ALIKE.empty()
-    group, text = _read(store, sentences, texts)
+    group, text = columns(store, sentences, ["group", "text"], texts)
     at_one, at_other = (texts.search_sorted(pairs[name]).to_numpy() for name in ("one", "other"))
     share_P = shares(text, size, at_one, at_other)
     near = np.flatnonzero(share_P >= threshold)
@@ -210,16 +208,6 @@ def compared(
     one, other = groups[at_one[near]], groups[at_other[near]]
     found = {"one": np.minimum(one, other), "other": np.maximum(one, other), "share": share_P[near].astype(np.float32)}
     return pl.DataFrame(found).unique(["one", "other"], keep="first", maintain_order=True)
-
-
-def _read(store: Store, sentences: Mapping[int, Piece], texts: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Group and text of some texts, in ascending order of their numbers."""
-    parts = []
-    for number in (texts // (IN_SHARD + 1)).unique().sort():
-        rows = texts.filter(texts // (IN_SHARD + 1) == number) & IN_SHARD
-        parts.append(store.read(sentences[number], ["group", "text"])[rows.to_numpy()])
-    frame = pl.concat(parts)
-    return frame["group"], frame["text"]
 
 
 def shares(

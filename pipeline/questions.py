@@ -11,6 +11,7 @@ from heapq import heapify, heappush, heapreplace
 import numpy as np
 import polars as pl
 
+from pipeline.gathered import numbered
 from pipeline.merged import among
 from pipeline.runs import fillers
 from pipeline.tables import ANCHOR, BATCHES, CANDIDATE
@@ -62,7 +63,7 @@ def shard_rows(
     rows = own.select(
         "question",
         "view",
-        text=pl.col("row").cast(pl.UInt64) + (shard << 32),
+        text=numbered(pl.col("row"), shard),
         tokens=tokens["tokens"].gather(own["row"]),
         group=sentences["group"].gather(own["row"]),
     )

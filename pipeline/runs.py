@@ -6,6 +6,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 
+from pipeline.gathered import numbered
 from pipeline.merged import among
 from pipeline.tables import BATCHES, BOTH, FILLER, schema
 
@@ -41,12 +42,11 @@ def shard_runs(
         cut=(pl.col("inside") + pl.col("offset")) // run
     )
     new_run = (pl.col("stretch") != pl.col("stretch").shift(1)) | (pl.col("cut") != pl.col("cut").shift(1))
-    text = lambda column: column.cast(pl.UInt64) + (shard << 32)
     return rows.select(
-        text=text(pl.col("row")),
+        text=numbered(pl.col("row"), shard),
         tokens="tokens",
         group="group",
-        positives=pl.col("positive").fill_null([]).list.eval(text(pl.element())),
+        positives=pl.col("positive").fill_null([]).list.eval(numbered(pl.element(), shard)),
         run=(new_run.fill_null(True).cum_sum() - 1).cast(pl.UInt32),
         **({"document": pl.col("document"), "place": pl.col("place")} if ordered else {}),
     )
