@@ -41,6 +41,7 @@ from pipeline.tables import FILLER, HELD_OUT
 BATCHES_VERSION = 1
 HELD_OUT_VERSION = 1
 GROUP_ROWS = 6_000  # rows of a row group, about: groups of 64 rows cost 10 times the reading time
+ANSWERED_ROWS = 48_000  # rows whose answers are looked up at once, about: fewer save no memory worth having
 LEFT_OUT = {  # by what is counted
     "repeats_of_held_out": "sentences stay out because they repeat held-out ones",
     "equal_pairs": "pairs stay out because both texts say the same",
@@ -363,9 +364,9 @@ def _gathered(path: Path) -> pl.DataFrame:
 
 def _pack(rows: pl.DataFrame, size: int, answer: Answer, writer: "_Writer") -> pl.DataFrame:
     """Write all whole batches of some rows; returns the rows that are left."""
-    whole = len(rows) // size * size
-    if whole:
-        writer.write(answer(rows.head(whole), size))
+    whole, step = len(rows) // size * size, max(1, ANSWERED_ROWS // size) * size
+    for start in range(0, whole, step):
+        writer.write(answer(rows.slice(start, min(step, whole - start)), size))
     return rows.slice(whole)
 
 
