@@ -1,8 +1,8 @@
 """
 Large corpora for measurements, made from a small one of real text by deterministic variation.
 
-Copy k of a document has another id. Each of its words is replaced, with probability 1/8, by another word of the corpus
-that is drawn from the number of the copy, so that hardly a sentence repeats another one, and
+Copy k of a document has another id. Each of its words is replaced, with probability 1/8 unless said otherwise, by
+another word of the corpus that is drawn from the number of the copy, so that hardly a sentence repeats another one, and
 vocabulary and lengths stay those of real text.
 """
 
@@ -20,13 +20,17 @@ CHANGED = 1 / 8  # share of the words that a copy has others for
 class Text:
     """Documents of running text: ids, and for each the words of its paragraphs."""
 
-    def __init__(self, path: str, columns: list[str], column: str = "text") -> None:
+    def __init__(
+        self, path: str, columns: list[str], column: str = "text", changed: float = CHANGED, most: float = float("inf")
+    ) -> None:
+        """Read the first `most` megabytes; copies have other words for a share `changed` of theirs."""
         rows = pl.read_parquet(path, columns=[*columns, column]).filter(pl.col(column).str.len_bytes() > 0)
+        rows = rows.filter(pl.col(column).str.len_bytes().cast(pl.Int64).cum_sum() <= most * 1e6)
         named = rows.select(pl.concat_str(pl.col(columns).cast(pl.String), separator="/").alias("id"), column)
         paragraphs = [str(text).split() for text in named[column]]
         self.ids = named["id"].to_list()
         self.words = np.array([word for words in paragraphs for word in words], dtype=object)
-        self.ends = np.cumsum([0, *map(len, paragraphs)])
+        self.ends, self.changed = np.cumsum([0, *map(len, paragraphs)]), changed
 
     def copies(self, most: int, first: int = 0) -> Iterator[dict[str, str]]:
         """Rows of copy after copy, copy 0 unchanged, until they hold `most` bytes of text."""
@@ -43,7 +47,7 @@ class Text:
 
     def _varied(self, copy: int) -> np.ndarray:
         draw = np.random.default_rng(copy)
-        changed = np.flatnonzero(draw.random(len(self.words)) < CHANGED)
+        changed = np.flatnonzero(draw.random(len(self.words)) < self.changed)
         words = self.words.copy()
         words[changed] = self.words[draw.integers(0, len(self.words), size=len(changed))]
         return words
